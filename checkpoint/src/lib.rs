@@ -22,6 +22,7 @@
 #![deny(unsafe_code)]
 
 pub mod arena;
+pub mod failure;
 mod image;
 #[allow(unsafe_code)]
 mod pages;
@@ -34,7 +35,10 @@ pub mod store;
 pub mod verify;
 
 pub use arena::Arena;
+pub use failure::ReadFailure;
 pub use image::{ImageSink, ImageSource, MappedImage, Piece, Scattered};
 pub use priority::{give_way, in_background};
 pub use rankguard_checkpoint_format as format;
-pub use store::{Checkpoint, Lease, Problem, Store, StoreError};
+pub use store::{
+    Checkpoint, FillLease, IncomingFile, Lease, Problem, Published, Store, StoreError, WorkRecord, set_store_umask,
+};

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use rankguard_model::{Rank, RestoreBytes, with_causes};
 
 use crate::arena::kernel;
+use crate::failure::{ReadFailure, failure_of};
 use crate::format::{ChunkDigest, Manifest, PlanError, ShardIndex, TensorBox};
 use crate::image::{ImageSink, Piece};
 use crate::source::{ChunkBytes, ChunkId, ChunkSource, Tier};
@@ -60,6 +61,30 @@ pub struct Try {
     pub source: String,
     /// What was wrong with it.
     pub problem: String,
+    /// What that proves.
+    pub failure: ReadFailure,
+}
+
+impl RestoreError {
+    /// What it proves about the checkpoint. The tiers that hold checkpoints for good decide (the store and object stores): a
+    /// chunk is damaged when none of them has a good copy and each could be asked.
+    pub fn failure(&self) -> ReadFailure {
+        let Self::NoGoodCopy { tries, .. } = self else {
+            return ReadFailure::Invalid;
+        };
+        let durable = tries.iter().filter(|one| one.tier == Tier::Disk);
+        let found: Vec<ReadFailure> = durable.map(|one| one.failure).collect();
+        let any = |failure| found.contains(&failure);
+        if found.iter().any(|failure| failure.may_pass()) {
+            ReadFailure::Unavailable
+        } else if any(ReadFailure::Damaged) {
+            ReadFailure::Damaged
+        } else if any(ReadFailure::Missing) {
+            ReadFailure::Missing
+        } else {
+            ReadFailure::Unavailable
+        }
+    }
 }
 
 fn told(tries: &[Try]) -> String {
@@ -187,6 +212,9 @@ fn shares_of(mut wanted: Vec<Wanted<'_>>) -> Vec<Vec<Wanted<'_>>> {
     shares
 }
 
+/// Why a copy of a chunk was refused, and what that proves.
+type WrongCopy = (String, ReadFailure);
+
 /// What the threads of a restore share.
 struct Jobs<'a> {
     queue: Mutex<Vec<Vec<Wanted<'a>>>>,
@@ -226,7 +254,7 @@ impl Jobs<'_> {
                 let Some((id, places)) = ids.get(nth).zip(places.get_mut(nth)).filter(|_| !good[nth]) else {
                     return;
                 };
-                let problem = match answer {
+                let (problem, failure) = match answer {
                     Ok(None) => return,
                     Ok(Some(bytes)) => match places.take(id, bytes) {
                         Ok(()) => {
@@ -236,14 +264,15 @@ impl Jobs<'_> {
                             }
                             return;
                         }
-                        Err(problem) => problem,
+                        Err(wrong) => wrong,
                     },
-                    Err(error) => with_causes(error.as_ref()),
+                    Err(error) => (with_causes(error.as_ref()), failure_of(&error)),
                 };
                 places.tries.push(Try {
                     tier: source.tier(),
                     source: source.name(),
                     problem,
+                    failure,
                 });
             });
             for (nth, copy) in healed {
@@ -305,15 +334,16 @@ impl Jobs<'_> {
 impl Places<'_> {
     /// Puts a chunk where it is wanted, if it is the right one. The digest is taken on the way: what a wrong chunk leaves in
     /// a destination is overwritten by the right one, or the whole restore fails.
-    fn take(&mut self, id: &ChunkId, bytes: ChunkBytes<'_>) -> Result<(), String> {
+    fn take(&mut self, id: &ChunkId, bytes: ChunkBytes<'_>) -> Result<(), WrongCopy> {
         let length = id.bytes() as usize;
         match bytes {
             ChunkBytes::Private(bytes) if bytes.len() != length => {
-                Err(format!("gave {} bytes where the chunk has {length}", bytes.len()))
+                let problem = format!("gave {} bytes where the chunk has {length}", bytes.len());
+                Err((problem, ReadFailure::Damaged))
             }
             ChunkBytes::Private(bytes) => self.take_private(id, bytes),
             ChunkBytes::Sealed(image) => {
-                let out_of_arena = |problem: crate::arena::ArenaError| problem.to_string();
+                let out_of_arena = |problem: crate::arena::ArenaError| (problem.to_string(), ReadFailure::Unavailable);
                 let whole = match self.pieces.as_mut_slice() {
                     [(_, piece)] if piece.len() == length => piece.memory(),
                     _ => None,
@@ -328,7 +358,7 @@ impl Places<'_> {
         }
     }
 
-    fn take_private(&mut self, id: &ChunkId, bytes: &[u8]) -> Result<(), String> {
+    fn take_private(&mut self, id: &ChunkId, bytes: &[u8]) -> Result<(), WrongCopy> {
         let mut pieces = self.pieces.iter_mut();
         match pieces.next() {
             Some((_, first)) if first.len() == bytes.len() => id.check(first.put(bytes))?,
@@ -353,10 +383,11 @@ fn put((from, piece): &mut (usize, Piece<'_>), bytes: &[u8]) {
 }
 
 impl ChunkId {
-    fn check(&self, found: ChunkDigest) -> Result<(), String> {
+    fn check(&self, found: ChunkDigest) -> Result<(), WrongCopy> {
         if found == self.digest {
             return Ok(());
         }
-        Err(format!("damaged: digest is {found}, the index says {}", self.digest))
+        let problem = format!("damaged: digest is {found}, the index says {}", self.digest);
+        Err((problem, ReadFailure::Damaged))
     }
 }

@@ -3,7 +3,11 @@
 use rankguard_model::JobId;
 
 use crate::format::CheckpointId;
+use crate::store::remove::{Lent, Removal};
 use crate::store::{Lease, Problem, Store, StoreError};
+
+/// Decides whether a file of a checkpoint may be removed now.
+pub type MayRemove<'a> = &'a dyn Fn(CheckpointId) -> bool;
 
 /// What was cleared away.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -71,12 +75,28 @@ pub fn plan(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> R
 /// While no checkpoint loads, nothing is removed; a damaged one that is newer than the oldest that is kept stays, for
 /// someone to look at.
 pub fn collect(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<Collected, StoreError> {
+    collect_while(store, job, keep, pinned, &|_| true)
+}
+
+/// The same, and asks `may_remove` before every removal of a file. A checkpoint for which it returns `false` is left as it is; the
+/// rest of one that is half removed is a folder without a manifest, which the next collection removes.
+pub fn collect_while(
+    store: &Store,
+    job: &JobId,
+    keep: u32,
+    pinned: &[CheckpointId],
+    may_remove: MayRemove<'_>,
+) -> Result<Collected, StoreError> {
     let plan = plan(store, job, keep, pinned)?;
-    carry_out(store, job, plan)
+    carry_out_while(store, job, plan, may_remove)
 }
 
 /// Takes away what is planned.
 pub fn carry_out(store: &Store, job: &JobId, plan: Plan) -> Result<Collected, StoreError> {
+    carry_out_while(store, job, plan, &|_| true)
+}
+
+fn carry_out_while(store: &Store, job: &JobId, plan: Plan, may_remove: MayRemove<'_>) -> Result<Collected, StoreError> {
     let mut collected = Collected {
         problems: plan.problems,
         ..Collected::default()
@@ -91,27 +111,53 @@ pub fn carry_out(store: &Store, job: &JobId, plan: Plan) -> Result<Collected, St
         match store.hold_alone(job, id) {
             Ok(None) => stays.push(id),
             Ok(Some(hold)) => alone.push((id, Some(hold))),
-            // What cannot even be opened, nobody reads.
-            Err(_) => alone.push((id, None)),
+            // It is gone already, or no file that a reader could hold.
+            Err(StoreError::Missing { .. } | StoreError::NotAFile { .. }) => alone.push((id, None)),
+            // A reader may hold what cannot be opened just now.
+            Err(error) => {
+                collected.problems.push(problem(id, &error)?);
+                stays.push(id);
+            }
         }
     }
     let lent = store.lent_to(job, stays.iter().copied())?;
     for id in &stays {
-        collected.temps += store.clear_temps(job, *id)?;
+        collected.temps += store.clear_abandoned(job, *id)?;
     }
     for (id, _hold) in &alone {
         let id = *id;
-        match store.remove_unlent(job, id, &lent) {
+        match store.remove_unlent(job, id, &lent, &|| may_remove(id)) {
+            Ok(Removal::Refused) => {}
             Ok(_) => collected.checkpoints.push(id),
             Err(error) => collected.problems.push(problem(id, &error)?),
         }
     }
     for id in plan.torn {
-        match store.remove_unlent(job, id, &lent) {
-            Ok(true) => {}
-            Ok(false) => collected.torn.push(id),
+        match remove_torn(store, job, id, &lent, may_remove) {
+            Ok(Removal::Whole) => collected.torn.push(id),
+            Ok(_) => {}
             Err(error) => collected.problems.push(problem(id, &error)?),
         }
     }
     Ok(collected)
+}
+
+/// Removes a folder without a manifest, unless it is being filled from another tier, or was filled since the plan.
+fn remove_torn(
+    store: &Store,
+    job: &JobId,
+    id: CheckpointId,
+    lent: &Lent,
+    may_remove: MayRemove<'_>,
+) -> Result<Removal, StoreError> {
+    if !store.dir(job, id)?.is_dir() {
+        return Ok(Removal::Whole);
+    }
+    let Some(_lease) = store.try_fill_lease(job, id)? else {
+        return Ok(Removal::Refused);
+    };
+    if store.has_live_writer(job, id)? || store.committed_ids(job)?.contains(&id) {
+        return Ok(Removal::Refused);
+    }
+    store.remove_unlent(job, id, lent, &|| may_remove(id))
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use rankguard_model::{JobId, Rank, with_causes};
+use rankguard_model::{JobId, Rank};
 use serde::Serialize;
 
 use crate::arena::{Arena, ArenaError, SealedImage, kernel};
@@ -215,7 +215,7 @@ impl ChunkSource for Store {
             // One bad sector is not everything around it.
             for alone in run.chunks.iter().flat_map(|chunk| runs::of(vec![*chunk])) {
                 if let Err(error) = self.read_run(job, &alone, &mut open, answer) {
-                    answer(alone.chunks[0].0 as usize, Err(with_causes(&error).into()));
+                    answer(alone.chunks[0].0 as usize, Err(error.into()));
                 }
             }
         }

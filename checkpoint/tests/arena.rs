@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod common;
+#[path = "../../tests/support/guard.rs"]
+mod guard;
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -417,7 +419,7 @@ fn rg_1_a_rank_killed_at_any_moment_of_a_fill_leaves_whole_images_or_none() {
         for slot in 1..3 {
             arena.release(slot).unwrap();
         }
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let mut child = guard::guarded(&mut Command::new(std::env::current_exe().unwrap()))
             .args(["filler_child", "--exact", "--quiet"])
             .env(FILLER, &path)
             .stdout(Stdio::null())

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod common;
+#[path = "../../tests/support/guard.rs"]
+mod guard;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -285,7 +287,7 @@ fn kill_savers(saved: &Job, kills: usize, told: &[(&str, &str)]) {
     let (mut dice, mut torn, mut commits) = (Dice(3), 0, 0);
     let mut before: Option<CheckpointId> = None;
     for kill in 0..kills {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let mut child = guard::guarded(&mut Command::new(std::env::current_exe().unwrap()))
             .args(["saver_child", "--exact", "--quiet", "--nocapture"])
             .env(SAVER, dir.path())
             .envs(told.iter().copied())

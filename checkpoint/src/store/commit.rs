@@ -21,6 +21,11 @@ impl Store {
     /// Images are not read again here: each was checked while it was written and synced before its index; what a disk
     /// does to it afterwards is found by `verify` and by every load.
     pub fn commit(&self, manifest: &Manifest) -> Result<Committed, StoreError> {
+        self.commit_unless(manifest, &|| false)
+    }
+
+    /// The same, unless `given_up` returns `true` right before the manifest would be written.
+    pub fn commit_unless(&self, manifest: &Manifest, given_up: &dyn Fn() -> bool) -> Result<Committed, StoreError> {
         let (job, id) = (&manifest.job, manifest.id());
         let path = self.manifest_path(job, id)?;
         manifest.check().map_err(|problem| StoreError::Manifest {
@@ -42,6 +47,9 @@ impl Store {
         files::sync_dir(&self.job_dir(job)?)?;
         let dir = self.dir(job, id)?;
         let bytes = manifest.to_bytes();
+        if given_up() {
+            return Err(StoreError::GivenUp { path });
+        }
         match files::put_bytes(&dir, MANIFEST_FILE, &bytes)? {
             Put::Written => Ok(Committed::Committed),
             Put::AlreadyThere if files::read(&path, bytes.len())? == bytes => Ok(Committed::AlreadyThere),

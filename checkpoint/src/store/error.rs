@@ -7,6 +7,7 @@ use rankguard_model::{JobId, Rank};
 use rustix::io::Errno;
 
 use crate::arena::StreamError;
+use crate::failure::ReadFailure;
 use crate::format::{CheckpointId, ChunkDigest, Digest, ManifestError, NameError, ShardLayoutError};
 
 /// What can go wrong with a store. Every message names the file.
@@ -45,6 +46,10 @@ pub enum StoreError {
     },
     #[error("{} is already there with other content, and nothing is overwritten", path.display())]
     Conflict { path: PathBuf },
+    #[error("{} is locked by a process that removes the checkpoint", path.display())]
+    Busy { path: PathBuf },
+    #[error("{} was not written: the commit was given up", path.display())]
+    GivenUp { path: PathBuf },
     #[error("{} is missing", path.display())]
     Missing { path: PathBuf },
     #[error("{} is not a regular file", path.display())]
@@ -106,6 +111,30 @@ impl StoreError {
         )
     }
 
+    /// What it proves about the checkpoint that was read.
+    pub fn failure(&self) -> ReadFailure {
+        match self {
+            // The file ends before what its index names.
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::UnexpectedEof => ReadFailure::Damaged,
+            Self::NoSpace { .. } | Self::Io { .. } | Self::ImageUnreadable { .. } => ReadFailure::Unavailable,
+            Self::Conflict { .. } | Self::Busy { .. } | Self::GivenUp { .. } | Self::Fenced { .. } => {
+                ReadFailure::Conflict
+            }
+            Self::Missing { .. } | Self::Origin { .. } => ReadFailure::Missing,
+            Self::Manifest { problem, .. } if problem.is_of_other_version() => ReadFailure::Invalid,
+            Self::Index { problem, .. } if problem.is_of_other_version() => ReadFailure::Invalid,
+            Self::NotAFile { .. }
+            | Self::Size { .. }
+            | Self::Digest { .. }
+            | Self::Index { .. }
+            | Self::Manifest { .. }
+            | Self::Foreign { .. } => ReadFailure::Damaged,
+            Self::Name(_) | Self::Image { .. } | Self::ImageBroken { .. } | Self::ImageDamaged { .. } => {
+                ReadFailure::Invalid
+            }
+        }
+    }
+
     /// Whether the same call may succeed later without anything else being done about it.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Io { .. } | Self::ImageUnreadable { .. })
@@ -117,6 +146,8 @@ impl StoreError {
             Self::NoSpace { path, .. }
             | Self::Io { path, .. }
             | Self::Conflict { path }
+            | Self::Busy { path }
+            | Self::GivenUp { path }
             | Self::Missing { path }
             | Self::NotAFile { path }
             | Self::Size { path, .. }

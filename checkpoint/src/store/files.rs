@@ -4,7 +4,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{CWD, FallocateFlags, RenameFlags, fallocate, renameat_with};
 use rustix::io::Errno;
@@ -13,6 +12,8 @@ use crate::image::MappedImage;
 use crate::store::StoreError;
 use crate::store::direct;
 use crate::store::disk::{self, Op};
+use crate::store::modes::{share_dir, share_file};
+use crate::store::temp_lock::{self, Owner};
 
 /// What temporary files begin with.
 pub(super) const TEMP_PREFIX: &str = ".tmp-";
@@ -109,7 +110,11 @@ impl Temp {
             )?)
         };
         let put = match disk::call(Op::Rename, &self.path, rename) {
-            Ok(()) => Put::Written,
+            Ok(()) => {
+                // Readers lock the file by its name from now on.
+                temp_lock::unlock(&self.file);
+                Put::Written
+            }
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::EXIST) => Put::AlreadyThere,
                 Some(Errno::INVAL | Errno::NOSYS) => self.put_by_link()?,
@@ -126,6 +131,7 @@ impl Temp {
         self.sync()?;
         let rename = || fs::rename(&self.path, &self.target);
         disk::call(Op::Rename, &self.path, rename).map_err(|error| self.failed("rename", error))?;
+        temp_lock::unlock(&self.file);
         sync_dir(parent(&self.target))
     }
 
@@ -136,10 +142,17 @@ impl Temp {
     /// For filesystems that cannot rename without replacing (NFS): a second name, then the temporary one goes on drop.
     fn put_by_link(&self) -> Result<Put, StoreError> {
         match disk::call(Op::Link, &self.path, || fs::hard_link(&self.path, &self.target)) {
-            Ok(()) => Ok(Put::Written),
+            Ok(()) => {
+                temp_lock::unlock(&self.file);
+                Ok(Put::Written)
+            }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Put::AlreadyThere),
             Err(error) => Err(self.failed("link", error)),
         }
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
     }
 
     pub(super) fn failed(&self, what: &'static str, error: io::Error) -> StoreError {
@@ -155,12 +168,10 @@ impl Drop for Temp {
     }
 }
 
-/// A new file with a name no one else uses: process, then a number.
+/// A new file with a random name, locked by this process while it is open.
 fn create(dir: &Path, name: &str, direct: bool) -> Result<(File, bool, PathBuf), StoreError> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
     loop {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = dir.join(format!("{TEMP_PREFIX}{name}-{}-{number}", std::process::id()));
+        let path = dir.join(format!("{TEMP_PREFIX}{name}-{}", temp_lock::random_suffix()));
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
         let opened = disk::call(Op::Create, &path, || match direct {
@@ -168,7 +179,11 @@ fn create(dir: &Path, name: &str, direct: bool) -> Result<(File, bool, PathBuf),
             false => options.open(&path).map(|file| (file, false)),
         });
         match opened {
-            Ok((file, direct)) => return Ok((file, direct, path)),
+            Ok((file, direct)) if temp_lock::lock_new(&file) => {
+                share_file(&file);
+                return Ok((file, direct, path));
+            }
+            Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(StoreError::writing("create", &path, 0, error)),
         }
@@ -238,14 +253,23 @@ pub(crate) fn mend(path: &Path, length: u64, parts: &[(u64, Vec<u8>)]) -> Result
     temp.map_or(Ok(()), Temp::put_over)
 }
 
-/// Removes what a dead writer of `name` has left. A file has one writer at a time (fencing), so whoever starts to write
-/// it may; should another still be alive against the rules, its rename fails and nothing is mixed.
+/// Removes what writers of `name` have left that are gone. A file whose writer is alive, on any node, is left alone.
 pub(super) fn clear_temps(dir: &Path, name: Option<&str>) -> Result<u64, StoreError> {
     let prefix = name.map_or_else(|| TEMP_PREFIX.to_owned(), |name| format!("{TEMP_PREFIX}{name}-"));
     let mut cleared = 0;
     for entry in names(dir)?.unwrap_or_default() {
-        if entry.starts_with(&prefix) {
-            remove_file(&dir.join(entry))?;
+        if !entry.starts_with(&prefix) {
+            // Files that a client of `file://` has staged in a store that is a mirror, too.
+            if name.is_none() && temp_lock::is_stale_staged(&dir.join(&entry)) {
+                remove_file(&dir.join(entry))?;
+                cleared += 1;
+            }
+            continue;
+        }
+        let path = dir.join(entry);
+        // Locked while it is removed, so that no writer starts to use it.
+        if let Owner::None(_held) = temp_lock::owner_of(&path) {
+            remove_file(&path)?;
             cleared += 1;
         }
     }
@@ -318,7 +342,10 @@ pub(super) fn sync_dir(dir: &Path) -> Result<(), StoreError> {
 /// Makes a directory whose parent exists, and makes its name last.
 pub(crate) fn ensure_dir(dir: &Path) -> Result<(), StoreError> {
     match disk::call(Op::MakeDir, dir, || fs::create_dir(dir)) {
-        Ok(()) => sync_dir(parent(dir)),
+        Ok(()) => {
+            share_dir(dir);
+            sync_dir(parent(dir))
+        }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(StoreError::writing("make directory", dir, 0, error)),
     }

@@ -5,6 +5,7 @@
 //! error that may be tried again with the next checkpoint, and never by wrong bytes.
 
 use std::fs::File;
+use std::time::Duration;
 
 use rankguard_model::JobId;
 use rustix::fs::{FlockOperation, flock};
@@ -12,6 +13,10 @@ use rustix::io::Errno;
 
 use crate::format::CheckpointId;
 use crate::store::{Store, StoreError, files};
+
+/// Tries to take a lease before the checkpoint counts as being removed, and the pause between them.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Held while it lives.
 #[derive(Debug)]
@@ -30,12 +35,16 @@ impl Lease {
 impl Store {
     /// Holds a committed checkpoint. Fails where there is none, or where it is being removed.
     pub fn lease(&self, job: &JobId, id: CheckpointId) -> Result<Lease, StoreError> {
-        match self.lock(job, id, FlockOperation::NonBlockingLockShared)? {
-            Some(_manifest) => Ok(Lease { id, _manifest }),
-            None => Err(StoreError::Missing {
-                path: self.manifest_path(job, id)?,
-            }),
+        for _ in 0..LOCK_TRIES {
+            if let Some(_manifest) = self.lock(job, id, FlockOperation::NonBlockingLockShared)? {
+                return Ok(Lease { id, _manifest });
+            }
+            // A writer that publishes the manifest, or a collection that only looks, holds it for a moment.
+            std::thread::sleep(LOCK_PAUSE);
         }
+        Err(StoreError::Busy {
+            path: self.manifest_path(job, id)?,
+        })
     }
 
     /// Keeps others from taking a lease while it lives; `None` while somebody has one.

@@ -32,6 +32,13 @@ impl Store {
         Ok(seals)
     }
 
+    /// The newest generation that has a folder, committed or not. A job that is given such a number again would meet shards
+    /// that are not its own.
+    pub fn newest_generation(&self, job: &JobId) -> Result<Option<Generation>, StoreError> {
+        let folders = self.folders(job)?.into_iter();
+        Ok(folders.map(|(id, _)| id.generation).max())
+    }
+
     /// What the manifest would need to know of a shard, if that is whole.
     pub fn left_shard(&self, job: &JobId, id: CheckpointId, rank: Rank) -> Option<ShardSeal> {
         let bytes = files::read(&self.index_path(job, id, rank).ok()?, MAX_INDEX_BYTES).ok()?;

@@ -1,15 +1,17 @@
 //! What a store holds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 use rankguard_model::{JobId, Rank, with_causes};
+use rustix::fs::{Advice, fadvise};
 use serde::Serialize;
 
 use crate::format::{
-    CheckpointId, Digest, Known, MANIFEST_FILE, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES, Manifest, ShardIndex, check_job,
+    CheckpointId, Digest, Known, MANIFEST_FILE, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES, Manifest, Origin, ShardIndex,
+    check_job,
 };
 use crate::store::disk::{self, Op};
 use crate::store::{Store, StoreError, files};
@@ -215,7 +217,7 @@ impl Store {
                     let stated = end;
                     return Err(StoreError::Size { path, stated, found });
                 }
-                Err(error) if origin == own => return Err(error),
+                Err(error) if origin == own || error.failure().may_pass() => return Err(error),
                 _ => {
                     let borrower = self.index_path(job, index.id(), index.rank)?;
                     return Err(StoreError::Origin {
@@ -275,6 +277,25 @@ impl Store {
         known
     }
 
+    /// Drops what the page cache holds of the files of a checkpoint, where the filesystem can: the next reads ask the disk or
+    /// the server. Reads past the cache need none of it.
+    pub fn drop_cached(&self, checkpoint: &Checkpoint) {
+        let job = &checkpoint.manifest.job;
+        let origins: BTreeSet<Origin> = checkpoint
+            .indexes
+            .iter()
+            .flat_map(|index| index.origins.iter().copied().chain([index.own()]))
+            .collect();
+        let paths = origins
+            .iter()
+            .filter_map(|file| self.shard_path(job, file.id(), file.rank).ok());
+        for path in paths {
+            if let Ok((file, _)) = files::open(&path) {
+                let _ = fadvise(&file, 0, None, Advice::DontNeed);
+            }
+        }
+    }
+
     pub(crate) fn load_indexes(&self, manifest: &Manifest) -> Result<Vec<ShardIndex>, StoreError> {
         manifest
             .shards
@@ -317,6 +338,8 @@ impl Store {
                     }
                     skipped.extend(damage);
                 }
+                // A disk that fails for a moment does not make an older checkpoint the newest.
+                Err(error) if error.failure().may_pass() => return Err(error),
                 Err(error) => skipped.push(Problem::of(id, self.dir(job, id)?, None, &error)),
             }
         }

@@ -28,14 +28,19 @@ pub(crate) mod direct;
 pub mod disk;
 mod error;
 pub(crate) mod files;
+mod fill_lease;
+mod incoming;
 mod lease;
 mod left;
 mod list;
+mod modes;
 pub(crate) mod reader;
-mod remove;
+pub(crate) mod remove;
 pub(crate) mod runs;
 mod shard;
 mod stream;
+mod temp_lock;
+mod work_record;
 
 use std::path::{Path, PathBuf};
 
@@ -43,9 +48,14 @@ use rankguard_model::{JobId, Rank};
 
 pub use commit::Committed;
 pub use error::StoreError;
+pub use fill_lease::FillLease;
+pub use incoming::{IncomingFile, Published, ensure_folder_of};
 pub use lease::Lease;
 pub use list::{Checkpoint, Depth, Listing, Newest, Problem};
+pub use modes::set_store_umask;
 pub use shard::Written;
+pub use temp_lock::is_stale_staged;
+pub use work_record::WorkRecord;
 
 use crate::format::{CheckpointId, MANIFEST_FILE, check_job, index_file, shard_file};
 

@@ -3,16 +3,30 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use rankguard_model::{JobId, Rank};
 
 use crate::format::{CheckpointId, LENT_FILE, MANIFEST_FILE, shard_file};
 use crate::store::disk::{self, Op};
 use crate::store::files::{self, TEMP_PREFIX};
+use crate::store::fill_lease::FILL_LEASE;
+use crate::store::temp_lock::{self, Owner};
 use crate::store::{Store, StoreError};
 
 /// Shards whose files other checkpoints borrow chunks from, by checkpoint.
 pub(crate) type Lent = BTreeMap<CheckpointId, BTreeSet<Rank>>;
+
+/// What is left of a checkpoint after a removal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Removal {
+    /// Nothing.
+    Whole,
+    /// Its manifest is gone; shards that others borrow from, or files that the next collection removes, are left.
+    Part,
+    /// Everything.
+    Refused,
+}
 
 impl Store {
     /// Removes a checkpoint, or what is left of one: the manifest first, so that it stops existing before it stops
@@ -22,7 +36,7 @@ impl Store {
     pub fn remove(&self, job: &JobId, id: CheckpointId) -> Result<(), StoreError> {
         let others = self.committed_ids(job)?.into_iter().filter(|other| *other != id);
         let lent = self.lent_to(job, others)?;
-        self.remove_unlent(job, id, &lent).map(|_| ())
+        self.remove_unlent(job, id, &lent, &|| true).map(|_| ())
     }
 
     /// What the checkpoints `borrowers` borrow from others. One that is damaged borrows nothing: it could not be loaded
@@ -49,12 +63,21 @@ impl Store {
         Ok(lent)
     }
 
-    /// Removes a checkpoint but for what is lent. Says whether anything is left of it.
-    pub(crate) fn remove_unlent(&self, job: &JobId, id: CheckpointId, lent: &Lent) -> Result<bool, StoreError> {
+    /// Removes a checkpoint except for borrowed files, as long as `may_go_on` returns `true` before each file.
+    pub(crate) fn remove_unlent(
+        &self,
+        job: &JobId,
+        id: CheckpointId,
+        lent: &Lent,
+        may_go_on: &dyn Fn() -> bool,
+    ) -> Result<Removal, StoreError> {
         let dir = self.dir(job, id)?;
         let Some(names) = files::names(&dir)? else {
-            return Ok(false);
+            return Ok(Removal::Whole);
         };
+        if !may_go_on() {
+            return Ok(Removal::Refused);
+        }
         let kept: BTreeSet<String> = lent
             .get(&id)
             .into_iter()
@@ -66,18 +89,23 @@ impl Store {
         }
         files::remove_file(&dir.join(MANIFEST_FILE))?;
         files::sync_dir(&dir)?;
-        let goes = |name: &&String| is_ours(name) && !kept.contains(*name);
+        let goes = |name: &&String| goes_with_its_folder(&dir, name) && !kept.contains(*name);
         for name in names.iter().filter(goes) {
+            if !may_go_on() {
+                return Ok(Removal::Part);
+            }
             files::remove_file(&dir.join(name))?;
         }
         if !kept.is_empty() {
             files::sync_dir(&dir)?;
-            return Ok(true);
+            return Ok(Removal::Part);
         }
         files::remove_file(&dir.join(LENT_FILE))?;
+        // A holder that fills this folder finds its file gone and the folder too, and starts anew.
+        files::remove_file(&dir.join(FILL_LEASE))?;
         match disk::call(Op::RemoveDir, &dir, || fs::remove_dir(&dir)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", &dir)(error)),
-            _ => files::sync_dir(files::parent(&dir)).map(|()| false),
+            _ => files::sync_dir(files::parent(&dir)).map(|()| Removal::Whole),
         }
     }
 
@@ -86,8 +114,16 @@ impl Store {
         Ok(self.dir(job, id)?.join(LENT_FILE).is_file())
     }
 
-    /// Removes temporary files of a committed checkpoint; nobody writes there any more.
-    pub(crate) fn clear_temps(&self, job: &JobId, id: CheckpointId) -> Result<u64, StoreError> {
+    /// Whether a process writes a file of a checkpoint folder, other than the holder of its lease.
+    pub(crate) fn has_live_writer(&self, job: &JobId, id: CheckpointId) -> Result<bool, StoreError> {
+        let dir = self.dir(job, id)?;
+        let names = files::names(&dir)?.unwrap_or_default();
+        let mut temps = names.iter().filter(|name| is_temp_of_writer(name));
+        Ok(temps.any(|name| matches!(temp_lock::owner_of(&dir.join(name)), Owner::Alive)))
+    }
+
+    /// Removes temporary files in the folder of a checkpoint whose writers are gone.
+    pub fn clear_abandoned(&self, job: &JobId, id: CheckpointId) -> Result<u64, StoreError> {
         files::clear_temps(&self.dir(job, id)?, None)
     }
 }
@@ -101,7 +137,16 @@ fn whole<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
     }
 }
 
+fn is_temp_of_writer(name: &str) -> bool {
+    name.starts_with(TEMP_PREFIX) && name != FILL_LEASE
+}
+
 fn is_ours(name: &str) -> bool {
     let rank_file = name.starts_with("rank-") && (name.ends_with(".shard") || name.ends_with(".index"));
-    rank_file || name.starts_with(TEMP_PREFIX)
+    rank_file || is_temp_of_writer(name)
+}
+
+/// Whether a file is one of ours, or staged by a client that is gone.
+fn goes_with_its_folder(dir: &Path, name: &str) -> bool {
+    is_ours(name) || temp_lock::is_stale_staged(&dir.join(name))
 }

@@ -423,7 +423,7 @@ struct OnlyN1;
 
 impl Callers for OnlyN1 {
     fn may(&self, node: &NodeId, _: &JobId, generation: Generation) -> bool {
-        generation != Generation(7) || *node == NodeId::from("n1")
+        generation == Generation(7) && *node == NodeId::from("n1")
     }
 }
 
@@ -476,8 +476,17 @@ async fn over_tls_images_pass_between_agents_that_have_a_part_in_the_generation(
         stranger.to_string().contains("n2 has no part in generation 7"),
         "{stranger}"
     );
-    let found = fetch(reach(&n2, "n3"), 8).await;
-    assert!(found.is_some(), "nobody here knows generation 8");
+    for generation in [7, 8, u64::MAX] {
+        let name = Name::image(&index);
+        let fetched = reach(&n2, "n3")
+            .fetch(&name, Generation(generation), vec![(0, 1)])
+            .await;
+        let told = fetched.unwrap_err().to_string();
+        assert!(
+            told.contains(&format!("n2 has no part in generation {generation}")),
+            "{told}"
+        );
+    }
 
     let error = push(reach(&n1, "n4")).await.unwrap_err();
     assert!(

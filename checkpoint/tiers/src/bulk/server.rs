@@ -42,7 +42,7 @@ impl Default for ServerLimits {
 
 /// Who may ask for something, as far as the receiver knows.
 pub trait Callers: std::fmt::Debug + Send + Sync {
-    /// Whether a node has a part in this generation; true where nothing is known of it.
+    /// Whether a node has a part in this generation. A generation that no order named to the receiver has no nodes.
     fn may(&self, node: &NodeId, job: &JobId, generation: Generation) -> bool;
 }
 

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rankguard_checkpoint::StoreError;
 use rankguard_checkpoint::format::{CheckpointId, ChunkDigest, Digest, ManifestError, NameError, ShardLayoutError};
+use rankguard_checkpoint::{ReadFailure, StoreError};
 use rankguard_model::JobId;
 
 use super::trouble::Trouble;
@@ -91,6 +91,28 @@ impl ObjectError {
             Self::Request { source, .. } => Trouble::of(source).may_pass(),
             Self::Store(problem) => problem.is_retryable(),
             _ => false,
+        }
+    }
+
+    /// What it proves about the checkpoint that was read.
+    pub fn failure(&self) -> ReadFailure {
+        match self {
+            Self::Url { .. } | Self::Request { .. } | Self::Deadline { .. } | Self::Io { .. } => {
+                ReadFailure::Unavailable
+            }
+            Self::Missing { .. } => ReadFailure::Missing,
+            Self::Conflict { .. } | Self::LocalConflict { .. } | Self::Fenced { .. } => ReadFailure::Conflict,
+            Self::Manifest { problem, .. } if problem.is_of_other_version() => ReadFailure::Invalid,
+            Self::Index { problem, .. } if problem.is_of_other_version() => ReadFailure::Invalid,
+            Self::Size { .. }
+            | Self::Digest { .. }
+            | Self::Damaged { .. }
+            | Self::LocalDamage { .. }
+            | Self::Manifest { .. }
+            | Self::Index { .. }
+            | Self::Foreign { .. } => ReadFailure::Damaged,
+            Self::Store(problem) => problem.failure(),
+            Self::Name(_) => ReadFailure::Invalid,
         }
     }
 

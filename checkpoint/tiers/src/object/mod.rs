@@ -16,9 +16,9 @@
 //!
 //! Completion is a value: [`Pushed`], [`Pulled`], [`Removed`].
 //!
-//! Absent: encryption by us (object stores have their own), compression, a lease against two removers at once, and a search for
-//! parts that a killed process has left: a rule of the bucket for incomplete uploads removes them.
+//! Absent: encryption by us (object stores have their own), compression, and a lease against two removers at once.
 
+mod connect;
 mod error;
 mod list;
 mod pull;
@@ -27,10 +27,12 @@ mod remove;
 mod share;
 mod source;
 mod trouble;
+mod upload;
 mod url;
 mod verify;
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +41,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use rankguard_checkpoint::format::{CheckpointId, MANIFEST_FILE, Origin, check_job, index_file, shard_file};
 use rankguard_model::{JobId, Rank};
 
+use self::upload::Multipart;
 use crate::cap::Cap;
 
 pub use error::ObjectError;
@@ -48,6 +51,7 @@ pub use push::Pushed;
 pub use remove::Removed;
 pub use share::Share;
 pub use source::ObjectSource;
+pub use upload::{UnfinishedUpload, unfinished_uploads};
 
 /// How much the tier may have under way.
 #[derive(Debug, Clone, Copy)]
@@ -78,13 +82,22 @@ pub struct ObjectTier {
     url: String,
     limits: Limits,
     cap: Arc<Cap>,
+    /// Where uploads have ids.
+    multipart: Option<Multipart>,
+    /// The folder of a `file://` store.
+    folder: Option<PathBuf>,
 }
 
 impl ObjectTier {
     /// The store behind a `file`, `s3`, `gs` or `az` URL. Asks nothing of it yet.
     pub fn open(url: &str) -> Result<Self, ObjectError> {
-        let (store, base) = url::open(url)?;
-        Ok(Self::over(store, base, url))
+        let opened = url::open(url)?;
+        let tier = Self::over(opened.store, opened.base, url);
+        Ok(Self {
+            multipart: opened.multipart,
+            folder: opened.folder,
+            ..tier
+        })
     }
 
     /// Whether a URL may name a place for checkpoints, for whoever only passes it on: what it takes to open it is known to those
@@ -101,6 +114,8 @@ impl ObjectTier {
             url: url.trim_end_matches('/').to_owned(),
             limits: Limits::default(),
             cap: Arc::new(Cap::none()),
+            multipart: None,
+            folder: None,
         }
     }
 

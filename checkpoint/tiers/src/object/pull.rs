@@ -1,20 +1,31 @@
 //! From the object tier to the disk tier.
+//!
+//! One process fills a checkpoint folder at a time; the others wait for it and find the checkpoint there ([`FillLease`]). A process
+//! that does not see the holder at work any more fills the folder as well: every file has a random temporary name, a name is given
+//! only if it is free, and a file that is there already is compared with the digests.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::Path as FilePath;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use rankguard_checkpoint::Store;
-use rankguard_checkpoint::format::{CheckpointId, LENT_FILE, MANIFEST_FILE};
+use rankguard_checkpoint::format::{CheckpointId, LENT_FILE, MANIFEST_FILE, Manifest, ShardIndex};
+use rankguard_checkpoint::store::ensure_folder_of;
+use rankguard_checkpoint::{FillLease, IncomingFile, Published, Store};
 use rankguard_model::JobId;
 use serde::Serialize;
 use tokio::time::Instant;
 
 use super::push::{LENT_TEXT, io, read_file};
-use super::{ObjectError, ObjectTier};
-use crate::shard::{ShardFile, files};
+use super::{ObjectError, ObjectTier, Place};
+use crate::shard::{Piece, ShardFile, files};
+
+/// Pauses between two looks at a folder that another process fills: the first, and the longest.
+const LOOK: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+
+/// The holder of a lease that gives no sign for this long is not waited for.
+const SILENT: Duration = Duration::from_secs(30);
 
 /// A checkpoint is in the disk tier: its manifest is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -37,8 +48,9 @@ pub struct Pulled {
 
 impl ObjectTier {
     /// Brings a committed checkpoint into a store on disk, byte for byte as it was pushed, and commits it there. May be
-    /// repeated; files that are there with the right digests are kept. Every chunk is checked on the way. Writes and
-    /// syncs on the calling thread, so give it a runtime where nothing else is in a hurry.
+    /// repeated and may run in several processes and on several nodes at once; files that are there with the right digests are
+    /// kept. Every chunk is checked on the way. Writes and syncs on the calling thread, so give it a runtime where nothing else is
+    /// in a hurry.
     pub async fn pull(&self, job: &JobId, id: CheckpointId, store: &Store) -> Result<Pulled, ObjectError> {
         let started = Instant::now();
         let manifest = self.manifest(job, id).await?;
@@ -46,61 +58,67 @@ impl ObjectTier {
             job: job.clone(),
             id,
             url: format!("{}/{job}/{id}", self.url),
-            already: false,
+            already: is_committed(store, &manifest)?,
             read_bytes: 0,
             kept_bytes: 0,
             took: Duration::ZERO,
         };
-        if store.committed_ids(job)?.contains(&id) {
-            let path = store.manifest_path(job, id)?;
-            if read_file(&path)? != manifest.to_bytes() {
-                return Err(ObjectError::LocalConflict { path });
+        if !pulled.already {
+            let lease = wait_for_lease(store, job, id).await?;
+            pulled.already = is_committed(store, &manifest)?;
+            if !pulled.already {
+                // What a pull that was killed has left.
+                store.clear_abandoned(job, id)?;
+                self.fill(store, &manifest, lease.as_ref(), &mut pulled).await?;
             }
-            (pulled.already, pulled.took) = (true, started.elapsed());
-            return Ok(pulled);
         }
-        let ranks: Vec<_> = manifest.shards.iter().map(|shard| shard.rank).collect();
-        let reads = stream::iter(ranks).map(|rank| self.index(&manifest, rank));
-        let indexes: Vec<_> = reads.buffered(self.requests()).try_collect().await?;
-        let (indexes, texts): (Vec<_>, Vec<_>) = indexes.into_iter().unzip();
-        for shard in files(&indexes) {
-            let path = store.shard_path(job, shard.file.id(), shard.file.rank)?;
-            make_folder(&path)?;
-            let folder = store.dir(job, shard.file.id())?;
-            let lends = shard.file.id() != id && !folder.join(MANIFEST_FILE).exists();
-            if lends && !folder.join(LENT_FILE).exists() {
-                let mark = Temp::start(&folder.join(LENT_FILE))?;
-                mark.file.write_all_at(LENT_TEXT, 0).map_err(io("write", &folder))?;
-                mark.put()?;
-            }
-            let (bytes, read) = self.fetch_shard(job, &shard, &path).await?;
-            *(if read {
-                &mut pulled.read_bytes
-            } else {
-                &mut pulled.kept_bytes
-            }) += bytes;
-        }
-        for (index, text) in indexes.iter().zip(texts) {
-            let path = store.index_path(job, id, index.rank)?;
-            pulled.read_bytes += text.len() as u64;
-            if path.exists() {
-                if read_file(&path)? != text {
-                    return Err(ObjectError::LocalConflict { path });
-                }
-                continue;
-            }
-            let temp = Temp::start(&path)?;
-            temp.file.write_all_at(&text, 0).map_err(io("write", &path))?;
-            temp.put()?;
-        }
-        pulled.read_bytes += manifest.to_bytes().len() as u64;
-        store.commit(&manifest)?;
         pulled.took = started.elapsed();
         Ok(pulled)
     }
 
+    async fn fill(
+        &self,
+        store: &Store,
+        manifest: &Manifest,
+        lease: Option<&FillLease>,
+        pulled: &mut Pulled,
+    ) -> Result<(), ObjectError> {
+        let (job, id) = (&manifest.job, manifest.id());
+        let ranks: Vec<_> = manifest.shards.iter().map(|shard| shard.rank).collect();
+        let reads = stream::iter(ranks).map(|rank| self.index(manifest, rank));
+        let indexes: Vec<_> = reads.buffered(self.requests()).try_collect().await?;
+        let (indexes, texts): (Vec<ShardIndex>, Vec<Vec<u8>>) = indexes.into_iter().unzip();
+        for shard in files(&indexes) {
+            let path = store.shard_path(job, shard.file.id(), shard.file.rank)?;
+            ensure_folder_of(&path)?;
+            let folder = store.dir(job, shard.file.id())?;
+            if shard.file.id() != id && !folder.join(MANIFEST_FILE).exists() {
+                put_small(&folder.join(LENT_FILE), LENT_TEXT)?;
+            }
+            let (bytes, read) = self.fetch_shard(job, &shard, &path, lease).await?;
+            if read {
+                pulled.read_bytes += bytes;
+            } else {
+                pulled.kept_bytes += bytes;
+            }
+        }
+        for (index, text) in indexes.iter().zip(texts) {
+            pulled.read_bytes += text.len() as u64;
+            put_small(&store.index_path(job, id, index.rank)?, &text)?;
+        }
+        pulled.read_bytes += manifest.to_bytes().len() as u64;
+        store.commit(manifest)?;
+        Ok(())
+    }
+
     /// One shard file; says how long it is and whether it had to be read.
-    async fn fetch_shard(&self, job: &JobId, shard: &ShardFile, path: &FilePath) -> Result<(u64, bool), ObjectError> {
+    async fn fetch_shard(
+        &self,
+        job: &JobId,
+        shard: &ShardFile,
+        path: &FilePath,
+        lease: Option<&FillLease>,
+    ) -> Result<(u64, bool), ObjectError> {
         let place = self.shard_place(job, shard.file)?;
         let size = self.size(&place).await?;
         let size = size.ok_or_else(|| ObjectError::Missing { url: place.url.clone() })?;
@@ -112,36 +130,105 @@ impl ObjectTier {
             });
         }
         if path.exists() {
-            let same = is_shard(path, shard, size)?;
-            let path = path.to_owned();
-            return if same {
-                Ok((size, false))
-            } else {
-                Err(ObjectError::LocalConflict { path })
-            };
+            return same_shard(path, shard, size).map(|()| (size, false));
         }
-        let temp = Temp::start(path)?;
-        temp.file.set_len(size).map_err(io("make room for", path))?;
+        let incoming = IncomingFile::start(path, size)?;
         let pieces = shard.pieces(size, self.limits.part_bytes);
-        let (place, file) = (&place, &temp.file);
+        let (place, file) = (&place, &incoming);
         let reads = stream::iter(pieces).map(|piece| async move {
-            let bytes = self.read_range(place, piece.range.clone()).await?;
-            piece.check(&bytes).map_err(|wrong| ObjectError::Damaged {
-                url: place.url.clone(),
-                at: wrong.at,
-                stated: wrong.stated,
-                found: wrong.found,
-            })?;
+            let bytes = self.read_checked(place, &piece).await?;
             // A page of a file that is written back later: no wait worth another thread.
-            file.write_all_at(&bytes, piece.range.start).map_err(io("write", path))
+            file.write_at(&bytes, piece.range.start)?;
+            if let Some(lease) = lease {
+                lease.beat();
+            }
+            Ok::<_, ObjectError>(())
         });
         let (): () = reads.buffer_unordered(self.requests()).try_collect().await?;
-        temp.put()?;
-        Ok((size, true))
+        match incoming.publish()? {
+            Published::New => Ok((size, true)),
+            // Another process was faster.
+            Published::AlreadyThere => same_shard(path, shard, size).map(|()| (size, true)),
+        }
+    }
+
+    /// The bytes of a piece with the digests that the indexes state. A difference counts only when a second read shows it, too.
+    async fn read_checked(&self, place: &Place, piece: &Piece<'_>) -> Result<bytes::Bytes, ObjectError> {
+        let bytes = self.read_range(place, piece.range.clone()).await?;
+        if piece.check(&bytes).is_ok() {
+            return Ok(bytes);
+        }
+        let bytes = self.read_range(place, piece.range.clone()).await?;
+        piece.check(&bytes).map_err(|wrong| ObjectError::Damaged {
+            url: place.url.clone(),
+            at: wrong.at,
+            stated: wrong.stated,
+            found: wrong.found,
+        })?;
+        tracing::warn!(
+            url = place.url,
+            "a range had a wrong digest and a right one when it was read again"
+        );
+        Ok(bytes)
     }
 }
 
-/// Whether the file at `path` is what the indexes say, and as long as the object.
+/// Whether this very checkpoint is committed in the store.
+fn is_committed(store: &Store, manifest: &Manifest) -> Result<bool, ObjectError> {
+    let (job, id) = (&manifest.job, manifest.id());
+    if !store.committed_ids(job)?.contains(&id) {
+        return Ok(false);
+    }
+    let path = store.manifest_path(job, id)?;
+    if read_file(&path)? != manifest.to_bytes() {
+        return Err(ObjectError::LocalConflict { path });
+    }
+    Ok(true)
+}
+
+/// Waits until no other process fills the folder, or the one that does gives no sign any more: then there is no lease.
+async fn wait_for_lease(store: &Store, job: &JobId, id: CheckpointId) -> Result<Option<FillLease>, ObjectError> {
+    let (mut pause, mut beat, mut since) = (LOOK.0, None, Instant::now());
+    loop {
+        if let Some(lease) = store.fill_lease(job, id)? {
+            return Ok(Some(lease));
+        }
+        let now = store.fill_beat(job, id)?;
+        if now != beat {
+            (beat, since) = (now, Instant::now());
+        }
+        if since.elapsed() >= SILENT {
+            tracing::warn!(%job, checkpoint = %id, "another process fills this checkpoint and makes no progress; it is not waited for");
+            return Ok(None);
+        }
+        tokio::time::sleep(pause).await;
+        pause = LOOK.1.min(2 * pause);
+    }
+}
+
+/// Puts a small file if it is absent; the same content is fine.
+fn put_small(path: &FilePath, content: &[u8]) -> Result<(), ObjectError> {
+    if !path.exists() {
+        let incoming = IncomingFile::start(path, content.len() as u64)?;
+        incoming.write_at(content, 0)?;
+        incoming.publish()?;
+    }
+    if read_file(path)? != content {
+        let path = path.to_owned();
+        return Err(ObjectError::LocalConflict { path });
+    }
+    Ok(())
+}
+
+/// Refuses a file that is not what the indexes say, or not as long as the object.
+fn same_shard(path: &FilePath, shard: &ShardFile, size: u64) -> Result<(), ObjectError> {
+    if is_shard(path, shard, size)? {
+        return Ok(());
+    }
+    let path = path.to_owned();
+    Err(ObjectError::LocalConflict { path })
+}
+
 fn is_shard(path: &FilePath, shard: &ShardFile, size: u64) -> Result<bool, ObjectError> {
     let file = File::open(path).map_err(io("open", path))?;
     if file.metadata().map_err(io("look at", path))?.len() != size {
@@ -157,67 +244,4 @@ fn is_shard(path: &FilePath, shard: &ShardFile, size: u64) -> Result<bool, Objec
         }
     }
     Ok(true)
-}
-
-/// Makes the folders of a file and lets their names last.
-fn make_folder(path: &FilePath) -> Result<(), ObjectError> {
-    let Some(folder) = path.parent() else { return Ok(()) };
-    std::fs::create_dir_all(folder).map_err(io("make", folder))?;
-    folder.ancestors().take(3).try_for_each(sync_folder)
-}
-
-fn sync_folder(folder: &FilePath) -> Result<(), ObjectError> {
-    let folder = if folder.as_os_str().is_empty() {
-        FilePath::new(".")
-    } else {
-        folder
-    };
-    File::open(folder)
-        .and_then(|folder| folder.sync_all())
-        .map_err(io("sync", folder))
-}
-
-/// A file under a temporary name, which stores clear away where one is left.
-struct Temp {
-    file: File,
-    path: PathBuf,
-    target: PathBuf,
-}
-
-impl Temp {
-    fn start(target: &FilePath) -> Result<Self, ObjectError> {
-        let name = target.file_name().unwrap_or_default().to_string_lossy();
-        let path = target.with_file_name(format!(".tmp-{name}-{}-pull", std::process::id()));
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .read(true)
-            .write(true)
-            .open(&path);
-        Ok(Self {
-            file: file.map_err(io("make", &path))?,
-            path,
-            target: target.to_owned(),
-        })
-    }
-
-    /// Syncs it and gives it its name, unless somebody else has it by now.
-    fn put(self) -> Result<(), ObjectError> {
-        self.file.sync_all().map_err(io("sync", &self.target))?;
-        match std::fs::hard_link(&self.path, &self.target) {
-            Err(problem) if problem.kind() == std::io::ErrorKind::AlreadyExists => {
-                let path = self.target.clone();
-                Err(ObjectError::LocalConflict { path })
-            }
-            linked => linked.map_err(io("name", &self.target)),
-        }?;
-        self.target.parent().map_or(Ok(()), sync_folder)
-    }
-}
-
-impl Drop for Temp {
-    fn drop(&mut self) {
-        // After a link this is a second name; otherwise it is of no use to anyone.
-        let _ = std::fs::remove_file(&self.path);
-    }
 }

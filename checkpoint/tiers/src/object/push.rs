@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use object_store::{MultipartUpload, ObjectStoreExt, PutMode, PutOptions, PutPayload};
+use object_store::{MultipartUpload, PutMode, PutOptions, PutPayload};
 use rankguard_checkpoint::format::{CheckpointId, LENT_FILE};
 use rankguard_checkpoint::{Checkpoint, Store, StoreError};
-use rankguard_model::{JobId, Rank};
+use rankguard_model::{JobId, Rank, with_causes};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -98,6 +98,9 @@ impl ObjectTier {
         own: &(dyn Fn(Rank) -> bool + Sync),
     ) -> Result<Vec<Put>, ObjectError> {
         let (job, id) = (&checkpoint.manifest.job, checkpoint.id());
+        if let Err(problem) = self.end_unfinished_uploads(store, job).await {
+            tracing::warn!(%job, problem = with_causes(&problem), "unfinished uploads were not looked for");
+        }
         let mut puts = Vec::new();
         let mut shards = files(&checkpoint.indexes);
         shards.retain(|shard| own(shard.file.rank));
@@ -171,7 +174,7 @@ impl ObjectTier {
             let bytes = read_shard(&path, shard, size)?;
             return self.put_new(&place, bytes).await;
         }
-        self.put_parts(&place, path, shard.clone(), size).await?;
+        self.put_parts(store, job, &place, path, shard.clone(), size).await?;
         Ok(Put::Sent(size))
     }
 
@@ -219,9 +222,16 @@ impl ObjectTier {
 
     /// Sends a file in parts, each checked before it leaves. What is under way when something fails is given up, so
     /// that nobody pays for half an object.
-    async fn put_parts(&self, place: &Place, path: PathBuf, shard: ShardFile, size: u64) -> Result<(), ObjectError> {
-        let begin = self.store.put_multipart(&place.path);
-        let mut upload = self.ask("begin to write", &place.url, begin).await?;
+    async fn put_parts(
+        &self,
+        store: &Store,
+        job: &JobId,
+        place: &Place,
+        path: PathBuf,
+        shard: ShardFile,
+        size: u64,
+    ) -> Result<(), ObjectError> {
+        let mut upload = self.begin_upload(store, job, place).await?;
         let sent = match self.send_parts(place, upload.as_mut(), path, shard, size).await {
             Ok(()) => self.ask("end writing", &place.url, upload.complete()).await.map(drop),
             failed => failed,
@@ -229,7 +239,7 @@ impl ObjectTier {
         // An end whose answer was lost may have happened: then there is an object, and nothing to give up.
         if let Err(error) = sent {
             if let Err(problem) = self.ask("give up writing", &place.url, upload.abort()).await {
-                tracing::warn!(%problem, "parts may lie in the object store; a lifecycle rule for incomplete uploads removes them");
+                tracing::warn!(%problem, "parts may lie in the object store; the next push of this job, or `checkpoint gc`, aborts the upload");
             }
             return Err(error);
         }

@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use rankguard_checkpoint::ReadFailure;
+use rankguard_checkpoint::failure::SourceFailure;
 use rankguard_checkpoint::format::{CheckpointId, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES, Origin};
 use rankguard_checkpoint::repair::Mirror;
 use rankguard_checkpoint::source::{Answer, ChunkBytes, ChunkError, ChunkId, ChunkSource, Tier, one_of_many};
-use rankguard_model::{JobId, Rank};
+use rankguard_model::{JobId, Rank, with_causes};
 use tokio::runtime::Handle;
 
 use super::{ObjectError, ObjectTier, Place};
@@ -53,7 +55,7 @@ impl ObjectSource {
         }
     }
 
-    /// `None` where nobody asks any more.
+    /// `None` where the store is not asked any more.
     async fn read(&self, ids: &[&ChunkId], run: &Run) -> Result<Option<Bytes>, ObjectError> {
         if self.given_up.load(Ordering::Relaxed) {
             return Ok(None);
@@ -64,6 +66,20 @@ impl ObjectSource {
             self.given_up.store(true, Ordering::Relaxed);
         }
         read.map(Some)
+    }
+}
+
+fn failure(problem: &ObjectError) -> SourceFailure {
+    SourceFailure {
+        failure: problem.failure(),
+        text: with_causes(problem),
+    }
+}
+
+fn not_asked() -> SourceFailure {
+    SourceFailure {
+        failure: ReadFailure::Unavailable,
+        text: "was not asked again after it had failed".to_owned(),
     }
 }
 
@@ -121,8 +137,10 @@ impl ChunkSource for ObjectSource {
                             let part = &bytes[from..from + place.bytes as usize];
                             answer(nth, Ok(Some(ChunkBytes::Private(part))));
                         }
-                        Ok(None) | Err(ObjectError::Missing { .. }) => answer(nth, Ok(None)),
-                        Err(problem) => answer(nth, Err(problem.to_string().into())),
+                        Err(ObjectError::Missing { .. }) => answer(nth, Ok(None)),
+                        // It may hold a good copy all the same: silence would make damage elsewhere look final.
+                        Ok(None) => answer(nth, Err(not_asked().into())),
+                        Err(problem) => answer(nth, Err(failure(problem).into())),
                     }
                 }
             }

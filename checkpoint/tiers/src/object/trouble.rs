@@ -5,11 +5,15 @@ use std::error::Error as _;
 use object_store::Error;
 use object_store::client::{HttpError, HttpErrorKind};
 
+use super::connect::NeverReached;
+
 /// Why an object store did not do what it was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble {
     /// It cannot be reached, or says that it cannot do it now.
     Away,
+    /// Nothing has ever answered at its address.
+    NeverReached,
     /// A request began and did not end in its time.
     Slow,
     /// There is no such bucket or container.
@@ -50,6 +54,9 @@ impl Trouble {
         {
             return Self::NoCredentials;
         }
+        if is_never_reached(error) {
+            return Self::NeverReached;
+        }
         match status(&text) {
             Some(404) => Self::NoBucket,
             Some(408 | 429 | 500..) => Self::Away,
@@ -61,13 +68,16 @@ impl Trouble {
 
     /// Whether it may pass by itself.
     pub(super) fn may_pass(self) -> bool {
-        matches!(self, Self::Away | Self::Slow)
+        matches!(self, Self::Away | Self::NeverReached | Self::Slow)
     }
 
     pub(super) fn advice(self) -> &'static str {
         match self {
             Self::Away => {
                 "is the place reachable, and AWS_ENDPOINT (or what names it) right? what was sent is kept, and the next try goes on from there"
+            }
+            Self::NeverReached => {
+                "nothing answers at this address: check AWS_ENDPOINT (or what names it), the host name and the port"
             }
             Self::Slow => {
                 "is the way there wide enough? with a cap below what it carries (--cap, agent.copy_bytes_per_s) parts go one after the other"
@@ -92,6 +102,17 @@ impl Trouble {
 fn status(text: &str) -> Option<u16> {
     let (_, after) = text.split_once("status code: ")?;
     after.get(..3)?.parse().ok()
+}
+
+fn is_never_reached(error: &Error) -> bool {
+    let mut next = error.source();
+    while let Some(source) = next {
+        if source.is::<NeverReached>() {
+            return true;
+        }
+        next = source.source();
+    }
+    false
 }
 
 fn is_timeout(error: &Error) -> bool {

@@ -1,6 +1,6 @@
 //! From a URL to a store.
 
-use std::path::Path as FilePath;
+use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,11 +8,14 @@ use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::local::LocalFileSystem;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{BackoffConfig, ObjectStore, ObjectStoreScheme, RetryConfig};
 use url::Url;
 
 use super::ObjectError;
+use super::connect::FailFastConnector;
+use super::upload::Multipart;
 
 /// Settings that may come from the environment, by how their names begin; others are nobody's business here.
 const SETTINGS: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
@@ -44,9 +47,25 @@ macro_rules! client {
                 },
             )
             .with_retry(patience())
+            .with_http_connector(FailFastConnector)
             .build()
-            .map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
+            .map(|store| {
+                let store = Arc::new(store);
+                let multipart: Arc<dyn MultipartStore> = store.clone();
+                (store as Arc<dyn ObjectStore>, multipart)
+            })
     };
+}
+
+/// What a URL leads to.
+pub(super) struct Opened {
+    pub(super) store: Arc<dyn ObjectStore>,
+    /// The place in it.
+    pub(super) base: Path,
+    /// The same store, where its uploads have ids.
+    pub(super) multipart: Option<Multipart>,
+    /// Its folder, where it is one.
+    pub(super) folder: Option<PathBuf>,
 }
 
 /// A URL that may name a place for checkpoints.
@@ -111,7 +130,7 @@ pub(super) fn parse(text: &str) -> Result<Named, ObjectError> {
 
 /// The store behind a URL and the place in it. Credentials come from the environment or from what the client library
 /// asks the machine for.
-pub(super) fn open(text: &str) -> Result<(Arc<dyn ObjectStore>, Path), ObjectError> {
+pub(super) fn open(text: &str) -> Result<Opened, ObjectError> {
     let named = parse(text)?;
     let client = match named.scheme {
         ObjectStoreScheme::AmazonS3 => client!(AmazonS3Builder, named.url),
@@ -119,11 +138,22 @@ pub(super) fn open(text: &str) -> Result<(Arc<dyn ObjectStore>, Path), ObjectErr
         ObjectStoreScheme::MicrosoftAzure => client!(MicrosoftAzureBuilder, named.url),
         _ => {
             let path = named.url.to_file_path().unwrap_or_default();
-            return folder(&path).map_err(|problem| named.refuse(problem.to_string()));
+            let opened = folder(&path).map_err(|problem| named.refuse(problem.to_string()))?;
+            return Ok(Opened {
+                store: opened.0,
+                base: opened.1,
+                multipart: None,
+                folder: Some(path),
+            });
         }
     };
     match client {
-        Ok(store) => Ok((store, named.path)),
+        Ok((store, multipart)) => Ok(Opened {
+            store,
+            base: named.path,
+            multipart: Some(Multipart(multipart)),
+            folder: None,
+        }),
         Err(problem) => Err(named.refuse(format!("{problem}{}", hint(&problem.to_string())))),
     }
 }

@@ -8,7 +8,9 @@
 //! `<root>` may lie in the store itself (`<store>/.parity`, which no store takes for a job): that guards against
 //! damage. Only another disk or machine guards against the loss of the first.
 
+use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions};
+use std::hash::{BuildHasher, Hasher};
 use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -181,6 +183,7 @@ pub fn prune(store: &Store, job: &JobId, root: &Path) -> Result<u64, ParityError
         Err(problem) if problem.kind() == io::ErrorKind::NotFound => return Ok(0),
         entries => entries.map_err(io_error("list", &folder))?,
     };
+    let job_is_there = store.job_dir(job)?.is_dir();
     let mut removed = 0;
     for entry in entries {
         let path = entry.map_err(io_error("list", &folder))?.path();
@@ -189,7 +192,10 @@ pub fn prune(store: &Store, job: &JobId, root: &Path) -> Result<u64, ParityError
             .and_then(|name| name.to_str())
             .and_then(|name| name.parse::<CheckpointId>().ok());
         let Some(id) = id else { continue };
-        if !store.dir(job, id)?.exists() {
+        let checkpoint = store.dir(job, id)?;
+        // A store that cannot be read, or is not mounted, does not prove that anything is gone.
+        let is_gone = job_is_there && !checkpoint.try_exists().map_err(io_error("look at", &checkpoint))?;
+        if is_gone {
             fs::remove_dir_all(&path).map_err(io_error("remove", &path))?;
             removed += 1;
         }
@@ -313,8 +319,10 @@ struct Temp {
 impl Temp {
     fn start(target: PathBuf) -> Result<Self, ParityError> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
-        let path = target.with_file_name(format!(".tmp-{name}"));
-        let file = OpenOptions::new().create(true).truncate(true).write(true).open(&path);
+        // Two runs over one store do not share a file: each has a random name.
+        let suffix = RandomState::new().build_hasher().finish();
+        let path = target.with_file_name(format!(".tmp-{name}-{suffix:016x}"));
+        let file = OpenOptions::new().create_new(true).write(true).open(&path);
         let file = BufWriter::with_capacity(1 << 20, file.map_err(io_error("make", &path))?);
         Ok(Self { file, path, target })
     }

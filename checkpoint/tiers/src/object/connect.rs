@@ -1,0 +1,68 @@
+//! Connections to an endpoint that has never answered are not tried again: its name, port or network is wrong, and 20 s of tries
+//! only delay the message. Once it has answered, the client's retries carry over restarts of the store.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+};
+use rankguard_model::with_causes;
+
+/// The words of the HTTP client for a connection that was not made, time-outs included.
+const NOT_CONNECTED: &str = "(Connect)";
+
+/// Makes clients that know whether their endpoint has answered.
+#[derive(Debug, Default)]
+pub(super) struct FailFastConnector;
+
+/// No connection was ever made to this endpoint.
+#[derive(Debug, thiserror::Error)]
+#[error("the endpoint has never answered")]
+pub(super) struct NeverReached(#[source] HttpError);
+
+#[derive(Debug)]
+struct FailFastClient {
+    inner: HttpClient,
+    has_answered: AtomicBool,
+}
+
+impl HttpConnector for FailFastConnector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        Ok(HttpClient::new(FailFastClient {
+            inner: ReqwestConnector::default().connect(options)?,
+            has_answered: AtomicBool::new(false),
+        }))
+    }
+}
+
+impl HttpService for FailFastClient {
+    fn call<'life, 'call>(
+        &'life self,
+        request: HttpRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'call>>
+    where
+        'life: 'call,
+        Self: 'call,
+    {
+        Box::pin(async move {
+            match self.inner.execute(request).await {
+                Ok(response) => {
+                    self.has_answered.store(true, Ordering::Relaxed);
+                    Ok(response)
+                }
+                Err(problem) if !self.has_answered.load(Ordering::Relaxed) && is_unconnected(&problem) => {
+                    Err(HttpError::new(HttpErrorKind::Unknown, NeverReached(problem)))
+                }
+                Err(problem) => Err(problem),
+            }
+        })
+    }
+}
+
+fn is_unconnected(problem: &HttpError) -> bool {
+    let kind = problem.kind();
+    kind == HttpErrorKind::Connect || kind == HttpErrorKind::Timeout && with_causes(problem).contains(NOT_CONNECTED)
+}

@@ -1,0 +1,235 @@
+//! Uploads in parts that a killed process leaves behind.
+//!
+//! The parts of an upload that is neither completed nor aborted cost money and are in no listing. So the id of each upload is
+//! recorded in the store that is pushed, in a file that the uploading process holds locked. The next push of the job, or
+//! `checkpoint gc`, aborts the uploads whose process is gone. In a `file://` mirror the parts are a file beside the object
+//! (`NAME#1`), which is removed when it was not written for an hour.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::path::{Path as FilePath, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path;
+use object_store::{MultipartUpload, PutPayload, PutResult, UploadPart};
+use rankguard_checkpoint::store::is_stale_staged;
+use rankguard_checkpoint::{Store, WorkRecord};
+use rankguard_model::{JobId, with_causes};
+use serde::{Deserialize, Serialize};
+
+use super::{ObjectError, ObjectTier, Place};
+
+/// A store whose uploads have ids.
+#[derive(Clone)]
+pub(super) struct Multipart(pub(super) Arc<dyn MultipartStore>);
+
+impl fmt::Debug for Multipart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Multipart")
+    }
+}
+
+/// An upload that was not ended, as it is recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnfinishedUpload {
+    /// Name of the object store.
+    pub url: String,
+    /// The object, in the words of its client.
+    pub path: String,
+    /// The upload.
+    pub id: String,
+}
+
+/// Uploads into object stores that processes which are gone have left, as the store of the job records them.
+pub fn unfinished_uploads(store: &Store, job: &JobId) -> Result<Vec<UnfinishedUpload>, ObjectError> {
+    let records = store.abandoned_work(job)?;
+    let known = records.iter().filter_map(read_record);
+    Ok(known.collect())
+}
+
+fn read_record(record: &WorkRecord) -> Option<UnfinishedUpload> {
+    serde_json::from_slice(record.content()).ok()
+}
+
+impl ObjectTier {
+    /// The same with a store whose uploads have ids, so that those of killed processes are aborted.
+    pub fn with_multipart(self, store: Arc<dyn MultipartStore>) -> Self {
+        Self {
+            multipart: Some(Multipart(store)),
+            ..self
+        }
+    }
+
+    /// Aborts the uploads of a job into this object store whose processes are gone, and removes files that they staged in a
+    /// `file://` mirror. Gives how many there were. What cannot be aborted now is tried again next time.
+    pub async fn end_unfinished_uploads(&self, store: &Store, job: &JobId) -> Result<u64, ObjectError> {
+        let mut ended = self.remove_staged(job)?;
+        for record in store.abandoned_work(job)? {
+            let Some(upload) = read_record(&record) else {
+                // Its process was killed before the record was whole, and no part was sent before that.
+                record.finish();
+                continue;
+            };
+            let Some(Multipart(multipart)) = self.multipart.as_ref().filter(|_| upload.url == self.url) else {
+                continue;
+            };
+            let (path, url) = (
+                Path::from(upload.path.as_str()),
+                format!("{}/{}", self.url, upload.path),
+            );
+            match self
+                .ask(
+                    "abort the upload of",
+                    &url,
+                    multipart.abort_multipart(&path, &upload.id),
+                )
+                .await
+            {
+                Ok(()) | Err(ObjectError::Missing { .. }) => {
+                    record.finish();
+                    ended += 1;
+                }
+                Err(problem) => {
+                    tracing::warn!(
+                        url,
+                        problem = with_causes(&problem),
+                        "an unfinished upload is still there"
+                    );
+                }
+            }
+        }
+        Ok(ended)
+    }
+
+    fn remove_staged(&self, job: &JobId) -> Result<u64, ObjectError> {
+        let Some(root) = &self.folder else { return Ok(0) };
+        let mut removed = 0;
+        for path in staged_files(&root.join(job.as_str())) {
+            let gone = std::fs::remove_file(&path);
+            removed += u64::from(gone.is_ok());
+        }
+        Ok(removed)
+    }
+
+    /// Begins an upload in parts whose id is on record until it ends.
+    pub(super) async fn begin_upload(
+        &self,
+        store: &Store,
+        job: &JobId,
+        place: &Place,
+    ) -> Result<Box<dyn MultipartUpload>, ObjectError> {
+        let what = "begin to write";
+        let Some(Multipart(multipart)) = &self.multipart else {
+            return self
+                .ask(
+                    what,
+                    &place.url,
+                    self.store.put_multipart_opts(&place.path, Default::default()),
+                )
+                .await;
+        };
+        let id = self
+            .ask(what, &place.url, multipart.create_multipart(&place.path))
+            .await?;
+        let upload = UnfinishedUpload {
+            url: self.url.clone(),
+            path: place.path.to_string(),
+            id: id.clone(),
+        };
+        let text = serde_json::to_vec(&upload).unwrap_or_default();
+        // A store that can only be read is pushed all the same.
+        let record = store.record_work(job, &text).inspect_err(|problem| {
+            tracing::warn!(%job, problem = with_causes(problem), "an upload is not on record");
+        });
+        Ok(Box::new(RecordedUpload {
+            store: multipart.clone(),
+            path: place.path.clone(),
+            id,
+            parts: Arc::default(),
+            begun: 0,
+            record: record.ok(),
+        }))
+    }
+}
+
+/// Staged files in the checkpoint folders of a job that were not written for long.
+fn staged_files(job: &FilePath) -> Vec<PathBuf> {
+    let folders = std::fs::read_dir(job).into_iter().flatten().flatten();
+    let files = folders.filter_map(|folder| std::fs::read_dir(folder.path()).ok());
+    let paths = files.flatten().flatten().map(|file| file.path());
+    paths.filter(|path| is_stale_staged(path)).collect()
+}
+
+/// An upload in parts; its record goes when it has ended.
+struct RecordedUpload {
+    store: Arc<dyn MultipartStore>,
+    path: Path,
+    id: String,
+    parts: Arc<Mutex<BTreeMap<usize, PartId>>>,
+    begun: usize,
+    record: Option<WorkRecord>,
+}
+
+impl fmt::Debug for RecordedUpload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecordedUpload")
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = object_store::Result<T>> + Send + 'a>>;
+
+impl MultipartUpload for RecordedUpload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let nth = self.begun;
+        self.begun += 1;
+        let (store, path, id, parts) = (
+            self.store.clone(),
+            self.path.clone(),
+            self.id.clone(),
+            self.parts.clone(),
+        );
+        Box::pin(async move {
+            let part = store.put_part(&path, &id, nth, data).await?;
+            let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
+            parts.insert(nth, part);
+            Ok(())
+        })
+    }
+
+    fn complete<'life, 'call>(&'life mut self) -> Boxed<'call, PutResult>
+    where
+        'life: 'call,
+        Self: 'call,
+    {
+        Box::pin(async move {
+            let parts = {
+                let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+                parts.values().cloned().collect()
+            };
+            let ended = self.store.complete_multipart(&self.path, &self.id, parts).await?;
+            if let Some(record) = self.record.take() {
+                record.finish();
+            }
+            Ok(ended)
+        })
+    }
+
+    fn abort<'life, 'call>(&'life mut self) -> Boxed<'call, ()>
+    where
+        'life: 'call,
+        Self: 'call,
+    {
+        Box::pin(async move {
+            self.store.abort_multipart(&self.path, &self.id).await?;
+            if let Some(record) = self.record.take() {
+                record.finish();
+            }
+            Ok(())
+        })
+    }
+}
