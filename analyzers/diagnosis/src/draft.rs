@@ -32,6 +32,9 @@ pub(crate) struct Draft {
     pub(crate) newest_at: Timestamp,
     pub(crate) placements: BTreeMap<Rank, NodeId>,
     pub(crate) signs: Vec<Shared<Sign>>,
+    /// Text of the signs, bytes.
+    #[serde(default)]
+    bytes: usize,
     /// Cascades and noise among the signs: what can make room.
     idle: usize,
     /// Cascades and noise that found no room.
@@ -81,6 +84,7 @@ impl Draft {
             newest_at: now,
             placements,
             signs: Vec::new(),
+            bytes: 0,
             idle: 0,
             dropped: 0,
             repeats: Repeats::default(),
@@ -108,6 +112,17 @@ impl Draft {
             return;
         }
         let idle = !glimpse.decides();
+        let bytes = glimpse.text.len();
+        // What decides may take twice as much, and an end or a silence has a short text always.
+        let room = if idle {
+            policy.draft_bytes
+        } else {
+            policy.draft_bytes.saturating_mul(2)
+        };
+        if self.bytes.saturating_add(bytes) > room && glimpse.mark().is_some() {
+            self.dropped += 1;
+            return;
+        }
         if self.signs.len() >= policy.draft_signs {
             self.dropped += 1;
             if idle || self.idle == 0 {
@@ -117,12 +132,13 @@ impl Draft {
             let Some(victim) = self.signs.iter().rposition(is_idle) else {
                 return;
             };
-            self.signs.remove(victim);
+            self.bytes = self.bytes.saturating_sub(self.signs.remove(victim).text.len());
             self.idle -= 1;
         }
         let place = self
             .signs
             .partition_point(|held| (held.at, &held.evidence) <= (glimpse.at, glimpse.evidence));
+        self.bytes += bytes;
         self.signs.insert(place, glimpse.sign());
         self.ranked = Ranked::default();
         self.idle += usize::from(idle);

@@ -139,6 +139,11 @@ impl Drafts {
         Some(told)
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
     pub(crate) fn get(&self, id: DraftId) -> Option<&Draft> {
         self.all.get(&id).map(Box::as_ref)
     }

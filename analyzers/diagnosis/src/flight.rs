@@ -18,9 +18,6 @@ use crate::{Scope, Sign, What};
 /// The signature that signs of this module carry.
 pub(crate) const SIGNATURE: &str = "flight-recorder";
 
-/// Text held of one job's dumps, bytes. Further dumps are counted and left where the rank wrote them.
-const HELD_BYTES: usize = 64 << 20;
-
 /// What one dump may cost its reader: an agent sends at most a small part of one.
 const LIMITS: Limits = Limits {
     bytes: 1 << 20,
@@ -64,9 +61,16 @@ struct Dumped {
     synthetic: bool,
 }
 
+impl Held {
+    /// Text of the dumps, and what each takes besides.
+    fn bytes(&self) -> usize {
+        self.ranks.values().map(|dumped| dumped.text.len()).sum()
+    }
+}
+
 impl Dumps {
     /// Takes a dump in; other evidence is not looked at. Gives the scope it belongs to.
-    pub(crate) fn take(&mut self, evidence: &Evidence) -> Option<Scope> {
+    pub(crate) fn take(&mut self, evidence: &Evidence, room: usize) -> Option<Scope> {
         let (
             Body::FlightDump { dump, .. },
             Entity::Rank {
@@ -79,6 +83,8 @@ impl Dumps {
         else {
             return None;
         };
+        let of_others = self.jobs.iter().filter(|(other, _)| *other != job);
+        let others: usize = of_others.map(|(_, held)| held.bytes()).sum();
         let held = self.jobs.entry(job.clone()).or_default();
         if held.generation > *generation {
             return None;
@@ -90,9 +96,8 @@ impl Dumps {
             };
         }
         held.newest_at = held.newest_at.max(evidence.at);
-        let others = held.ranks.iter().filter(|(other, _)| *other != rank);
-        let bytes: usize = others.map(|(_, other)| other.text.len()).sum();
-        if bytes + dump.len() > HELD_BYTES {
+        let before = held.ranks.get(rank).map_or(0, |before| before.text.len());
+        if others + held.bytes() - before + dump.len() > room {
             held.refused += 1;
         } else {
             let dumped = Dumped {

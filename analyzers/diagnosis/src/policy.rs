@@ -19,6 +19,24 @@ pub struct Policy {
     pub draft_signs: usize,
     /// Signs remembered because they may belong to a failure that shows later. When full, the oldest is forgotten.
     pub memory_signs: usize,
+    /// Drafts that are gathered, or were concluded within the window. When full, a sign opens none and is remembered only.
+    #[serde(default = "unlimited")]
+    pub drafts: usize,
+    /// Text of the signs of one draft, bytes. When full, further signs are counted and dropped.
+    #[serde(default = "unlimited")]
+    pub draft_bytes: usize,
+    /// Text of the flight-recorder dumps of all jobs, bytes. When full, further dumps are counted and left where they are.
+    #[serde(default = "dump_bytes")]
+    pub dump_bytes: usize,
+}
+
+/// Readers of files have what they read in memory anyway.
+fn unlimited() -> usize {
+    usize::MAX
+}
+
+fn dump_bytes() -> usize {
+    64 << 20
 }
 
 impl Default for Policy {
@@ -30,6 +48,9 @@ impl Default for Policy {
             window: Duration::from_secs(120),
             draft_signs: 512,
             memory_signs: 2_048,
+            drafts: unlimited(),
+            draft_bytes: unlimited(),
+            dump_bytes: dump_bytes(),
         }
     }
 }

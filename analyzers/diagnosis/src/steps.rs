@@ -12,6 +12,11 @@ use crate::Sign;
 /// with a delay, so a shorter time proves nothing.
 const RECOVERED_AFTER: Duration = Duration::from_secs(2);
 
+/// Most jobs; beyond it the one without a step for longest is removed.
+const JOBS_MAX: usize = 1_000;
+/// Most ranks of one job; steps of further ranks are not recorded.
+const RANKS_MAX: usize = 1 << 17;
+
 /// When each rank completed its newest step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -40,8 +45,26 @@ impl Steps {
             at: evidence.at,
         };
         match self.0.get_mut(job) {
-            Some(ranks) => drop(ranks.insert(*rank, newest)),
-            None => drop(self.0.insert(job.clone(), BTreeMap::from([(*rank, newest)]))),
+            Some(ranks) if ranks.len() < RANKS_MAX || ranks.contains_key(rank) => drop(ranks.insert(*rank, newest)),
+            Some(_) => {}
+            None => {
+                if self.0.len() >= JOBS_MAX {
+                    self.forget_oldest();
+                }
+                drop(self.0.insert(job.clone(), BTreeMap::from([(*rank, newest)])));
+            }
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let newest = |ranks: &BTreeMap<Rank, Progress>| ranks.values().map(|progress| progress.at).max();
+        let oldest = self
+            .0
+            .iter()
+            .min_by_key(|(_, ranks)| newest(ranks))
+            .map(|(job, _)| job.clone());
+        if let Some(job) = oldest {
+            self.0.remove(&job);
         }
     }
 

@@ -364,6 +364,7 @@ fn a_program_that_does_not_exist_is_told_as_such() {
         job: JobId::from("train"),
         generation: Generation(1),
         reason,
+        newest: None,
     };
     world.at(
         1_000,

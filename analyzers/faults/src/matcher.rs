@@ -32,6 +32,13 @@ use rule::{Rule, Spans, Told};
 /// Most marks that one line gets.
 const MARK_LIMIT: usize = 8;
 
+/// Bytes that all expressions tried on one line may read together. Only a long line in which parts of many signatures stand
+/// comes near: a list of messages on one line, or an attack (RG-11).
+const LINE_WORK: usize = 1 << 20;
+
+/// Bytes of a line that every expression may read.
+const LINE_MIN: usize = 1 << 10;
+
 /// How sure a meaning must be to go before how it surfaced.
 const NARROW: f64 = 0.6;
 
@@ -69,6 +76,12 @@ pub struct Matcher {
     surfaces: BTreeSet<ClassId>,
     xids: crate::code::CodeTable,
     sxids: crate::code::CodeTable,
+}
+
+/// The part of a line on which so many expressions are run: all of it, unless they would read more than [`LINE_WORK`].
+fn within_work(text: &str, expressions: usize) -> &str {
+    let most = (LINE_WORK / expressions.max(1)).max(LINE_MIN);
+    &text[..text.floor_char_boundary(most)]
 }
 
 /// The numbers in a set.
@@ -240,6 +253,8 @@ impl Matcher {
 
     /// Those of some signatures that match a text, and where their fields stand.
     fn matching(&self, source: Source, text: &str, tried: &Candidates) -> Vec<(usize, Spans)> {
+        let count: u32 = tried.iter().map(|word| word.count_ones()).sum();
+        let text = within_work(text, count as usize);
         members(tried)
             .filter(|number| self.applies(*number, source))
             .filter_map(|number| Some((number, self.rules[number].find(text)?)))

@@ -62,7 +62,7 @@ impl Diagnosis {
         let mut remember = opens;
         each_scope(glimpse, context, |scope| {
             let found_none = !self.belongs(now, glimpse, scope, context, catalogue, changes);
-            if found_none && opens {
+            if found_none && opens && self.drafts.len() < self.policy.drafts {
                 self.open_draft(now, glimpse, scope, context, catalogue).join(changes);
             }
             remember |= found_none;

@@ -20,6 +20,9 @@ use crate::{Change, Concluded, Context, DraftId, Fact, Policy, Scope, Sign};
 
 use written::Written;
 
+/// Most jobs in `made_up`.
+const MADE_UP_MAX: usize = 1_000;
+
 /// Everything that diagnosis remembers. Plain data: it can be written down and taken up again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
@@ -61,9 +64,12 @@ impl Diagnosis {
         self.steps.take(evidence);
         if let (true, Entity::Rank { job, generation, .. }) = (evidence.synthetic, &evidence.entity) {
             self.made_up.insert(job.clone(), *generation);
+            if self.made_up.len() > MADE_UP_MAX {
+                self.made_up.pop_first();
+            }
         }
         let mut changes = Vec::new();
-        if let Some(scope) = self.flight.take(evidence) {
+        if let Some(scope) = self.flight.take(evidence, self.policy.dump_bytes) {
             self.dumped(now, &scope, catalogue, &mut changes);
         }
         for glimpse in Glimpse::all(evidence) {

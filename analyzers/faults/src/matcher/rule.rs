@@ -71,7 +71,10 @@ impl Rule {
     }
 
     fn patterns(&self) -> &Patterns {
-        let compile = |pattern: &str| Regex::new(pattern).expect("tests of this crate compile every pattern");
+        let compile = |pattern: &str| {
+            let pattern = with_ascii_edges(pattern);
+            Regex::new(&pattern).expect("tests of this crate compile every pattern")
+        };
         self.patterns.get_or_init(|| {
             let wanted = compile(&self.signature.pattern);
             let named = |(number, name): (usize, Option<&str>)| Some((number, SmolStr::from(name?)));
@@ -168,6 +171,26 @@ impl Rule {
         }
         fields
     }
+}
+
+/// A pattern whose `\b` are edges of ASCII words. At an edge of Unicode words no automaton can pass a byte beyond ASCII: one
+/// foreign letter in a line would cost a hundredfold.
+fn with_ascii_edges(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len() + 16);
+    let mut rest = pattern;
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        out.push_str(before);
+        let end = 1 + escape[1..].chars().next().map_or(0, char::len_utf8);
+        match &escape[..end] {
+            // `\b{start}` is another one.
+            "\\b" if !escape[end..].starts_with('{') => out.push_str("(?-u:\\b)"),
+            other => out.push_str(other),
+        }
+        rest = &escape[end..];
+    }
+    out.push_str(rest);
+    out
 }
 
 /// Whether a text holds a literal in any case.

@@ -171,6 +171,7 @@ fn every_class_of_a_line_has_a_signature() {
     let concluded = [
         "node-agent-silent",
         "rank-exit-unknown",
+        "evidence-refused",
         "unknown",
         "unknown-xid",
         "unknown-sxid",
