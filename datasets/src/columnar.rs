@@ -1,6 +1,5 @@
 //! Parquet, in and out: plain doubles and UTF-8 strings, which every reader of the format knows.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +35,7 @@ fn guarded<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
 
 /// The column names and the number of rows of a Parquet file.
 pub(crate) fn about(path: &Path) -> Option<(Vec<String>, u64)> {
-    let file = File::open(path).ok()?;
+    let file = rankguard_files::open_regular(path).ok()?;
     let about = guarded(|| {
         let reader = SerializedFileReader::new(file)?;
         let about = reader.metadata().file_metadata();
@@ -55,7 +54,7 @@ pub(crate) struct Details {
 }
 
 pub(crate) fn details(path: &Path) -> Option<Details> {
-    let file = File::open(path).ok()?;
+    let file = rankguard_files::open_regular(path).ok()?;
     let details = guarded(|| {
         let reader = SerializedFileReader::new(file)?;
         let about = reader.metadata().file_metadata();
@@ -80,7 +79,7 @@ pub(crate) fn details(path: &Path) -> Option<Details> {
 /// Every row as texts in the order of the columns, null as an empty text; moments as ISO 8601, with a `Z` where the file
 /// says that they are instants.
 pub(crate) fn rows(path: &Path, mut row: impl FnMut(Vec<String>)) -> io::Result<()> {
-    let file = File::open(path)?;
+    let file = rankguard_files::open_regular(path)?;
     let reader = guarded(|| SerializedFileReader::new(file))?;
     let moments: Vec<Option<Moments>> = guarded(|| {
         let schema = reader.metadata().file_metadata().schema();

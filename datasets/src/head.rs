@@ -1,7 +1,9 @@
 //! The beginning of a file, from which it is recognised.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::columnar;
@@ -89,7 +91,7 @@ impl Head {
 /// The short file `NAME.header` beside `NAME.csv`.
 fn beside(path: &Path) -> Option<String> {
     let mut text = String::new();
-    let file = fs::File::open(path.with_extension("header")).ok()?;
+    let file = rankguard_files::open_regular(&path.with_extension("header")).ok()?;
     file.take(4096).read_to_string(&mut text).ok()?;
     Some(text)
 }
@@ -100,7 +102,7 @@ pub(crate) fn heads(root: &Path) -> io::Result<(Vec<Head>, bool)> {
     let mut more = false;
     let about = fs::metadata(root)?;
     if about.is_dir() {
-        walk(root, 0, &mut paths, &mut more)?;
+        walk(root, &mut BTreeSet::new(), &mut paths, &mut more)?;
         paths.sort();
     } else if about.is_file() {
         paths.push(root.to_owned());
@@ -111,15 +113,33 @@ pub(crate) fn heads(root: &Path) -> io::Result<(Vec<Head>, bool)> {
     Ok((paths.into_iter().map(|path| Head::new(root, path)).collect(), more))
 }
 
-fn walk(folder: &Path, depth: usize, paths: &mut Vec<PathBuf>, more: &mut bool) -> io::Result<()> {
+/// Adds the files of a folder. `above` are the folders on the way to it, by device and inode: a link that leads back up is
+/// not followed.
+fn walk(folder: &Path, above: &mut BTreeSet<(u64, u64)>, paths: &mut Vec<PathBuf>, more: &mut bool) -> io::Result<()> {
+    let own = fs::metadata(folder)?;
+    let own = (own.dev(), own.ino());
+    if !above.insert(own) {
+        return Ok(());
+    }
+    let walked = entries(folder, above, paths, more);
+    above.remove(&own);
+    walked
+}
+
+fn entries(
+    folder: &Path,
+    above: &mut BTreeSet<(u64, u64)>,
+    paths: &mut Vec<PathBuf>,
+    more: &mut bool,
+) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let Ok(about) = fs::metadata(&path) else {
             continue;
         };
-        if about.is_dir() && depth < DEEP {
+        if about.is_dir() && above.len() <= DEEP {
             // A folder that may not be listed has nothing to recognise.
-            let _ = walk(&path, depth + 1, paths, more);
+            let _ = walk(&path, above, paths, more);
         } else if about.is_file() && paths.len() < MOST_FILES {
             paths.push(path);
         } else if about.is_file() || about.is_dir() {

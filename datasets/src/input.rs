@@ -1,19 +1,18 @@
 //! A file as bounded lines, records or JSON elements, unpacked on the way.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::ops::Range;
 use std::path::Path;
 
 use encoding_rs_io::DecodeReaderBytes;
-use flate2::read::MultiGzDecoder;
 use memchr::memchr;
+use rankguard_files::{open_regular, within_ratio};
 use sha2::{Digest, Sha256};
 
 use crate::block::{Block, Blocks, MAX_LINE, Next};
 use crate::load::Load;
-use crate::{zip, zst};
+use crate::zip;
 
 /// How much is read at a time.
 const BLOCK: usize = 1 << 18;
@@ -61,30 +60,21 @@ pub fn unpacked(path: &Path) -> io::Result<Box<dyn BufRead>> {
 }
 
 fn packed_or_not(path: &Path) -> io::Result<Box<dyn BufRead>> {
-    let mut file = File::open(path)?;
+    let mut file = open_regular(path)?;
+    let packed_bytes = file.metadata()?.len();
     let mut magic = Vec::new();
     (&mut file).take(4).read_to_end(&mut magic)?;
     file.rewind()?;
-    Ok(if magic.starts_with(&[0x1f, 0x8b]) {
-        Box::new(BufReader::with_capacity(
-            1 << 16,
-            MultiGzDecoder::new(BufReader::new(file)),
-        ))
-    } else if magic.starts_with(&zst::MAGIC) {
-        Box::new(BufReader::with_capacity(
-            1 << 16,
-            zst::Unpacked::new(BufReader::new(file)),
-        ))
-    } else if magic.starts_with(b"PK\x03\x04") {
-        Box::new(BufReader::with_capacity(1 << 16, zip::only_file(file)?))
-    } else {
-        Box::new(BufReader::with_capacity(1 << 16, file))
-    })
+    if magic.starts_with(b"PK\x03\x04") {
+        let text = within_ratio(zip::only_file(file)?, packed_bytes);
+        return Ok(Box::new(BufReader::with_capacity(1 << 16, text)));
+    }
+    rankguard_files::unpacked(Box::new(BufReader::with_capacity(1 << 16, file)), Some(packed_bytes))
 }
 
 /// SHA-256 of a file as it lies there, and its length in bytes.
 pub(crate) fn digest(path: &Path) -> io::Result<(String, u64)> {
-    let mut file = File::open(path)?;
+    let mut file = open_regular(path)?;
     let mut hash = Sha256::new();
     let bytes = io::copy(&mut file, &mut hash)?;
     let hex = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();

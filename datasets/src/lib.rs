@@ -46,7 +46,6 @@ mod time;
 mod words;
 mod write;
 mod zip;
-mod zst;
 
 pub use block::MAX_LINE;
 pub use dataset::Dataset;

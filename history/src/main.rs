@@ -56,7 +56,7 @@ enum Command {
 fn main() -> std::process::ExitCode {
     let exit = match Cli::try_parse() {
         Ok(cli) => dispatch(cli).unwrap_or_else(|error| {
-            out::note(&error.lines());
+            out::notes(&error.lines());
             error.exit()
         }),
         Err(problem) => ending::usage(&problem, "`rankguard COMMAND --help` shows what each command takes"),

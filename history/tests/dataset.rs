@@ -181,3 +181,41 @@ fn tables_are_written_as_parquet_and_one_as_text() {
         Some(64)
     );
 }
+
+/// Names of files act on no terminal, and special files are refused (RG-11).
+#[test]
+fn hostile_names_and_special_files_are_harmless() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let name = "a\nerror: forged \u{1b}[31m\u{202e}.log";
+    let line =
+        "2020-03-01T10:00:01+00:00 node-1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n";
+    std::fs::write(dir.path().join(name), line).expect("written");
+    std::os::unix::fs::symlink("/dev/zero", dir.path().join("zero.log")).expect("linked");
+    std::os::unix::fs::symlink(dir.path(), dir.path().join("loop")).expect("linked");
+    let run = |words: &[&str], path: &std::path::Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rankguard-history"));
+        command.args(words).arg(path).output().expect("it runs")
+    };
+    for words in [&["dataset", "check"][..], &["replay"]] {
+        for path in [
+            dir.path().to_owned(),
+            dir.path().join(name),
+            "/dev/zero".into(),
+            "/proc/kmsg".into(),
+        ] {
+            let ran = run(words, &path);
+            for bytes in [&ran.stdout, &ran.stderr] {
+                let text = String::from_utf8_lossy(bytes);
+                let acts = text
+                    .chars()
+                    .any(|c| rankguard_model::is_hidden(c) && c != '\n' && c != '\t');
+                assert!(
+                    !acts && !text.lines().any(|line| line.starts_with("error: forged")),
+                    "{words:?} {text:?}"
+                );
+            }
+        }
+    }
+    let refused = run(&["replay"], "/proc/kmsg".as_ref());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("a file of the kernel"));
+}

@@ -68,6 +68,15 @@ fn finish(end: &End, load: &mut Load) {
                 .to_owned()
         });
     }
+    if end.removed > 0 {
+        load.odd("retention", "", || {
+            format!(
+                "the controller's retention has removed {} entries before the first one (controller.journal.retain_days, \
+                 controller.journal.retain_bytes): jobs, nodes and cases of that time are known as they were left",
+                end.removed
+            )
+        });
+    }
     if end.in_use {
         load.odd("in-use", "", || {
             "its controller runs and goes on behind this entry, the last one when reading began; the digest is of a file that grows"

@@ -93,7 +93,8 @@ fn tell(data: &Dataset) {
     out::line("");
     out::text(&listing::table(&data.files, FILES));
     for (kind, group) in &data.problems.kinds {
-        out::line(&format!("\n{kind}: {}, rows lost {}", group.count, group.rows_lost));
+        out::line("");
+        out::line(&format!("{kind}: {}, rows lost {}", group.count, group.rows_lost));
         // The rest stands in the forms for machines.
         for problem in group.first.iter().take(3) {
             let field = if problem.field.is_empty() {
@@ -102,7 +103,7 @@ fn tell(data: &Dataset) {
                 format!(":{}", problem.field)
             };
             let text = format!("  {}:{}{field}: {}", problem.file, problem.line, problem.what);
-            out::line(&listing::plain(&text));
+            out::line(&text);
         }
     }
 }
@@ -155,7 +156,7 @@ fn each(inside: &[Inside], format: Format) -> Result<Exit, CliError> {
 fn summary(inside: &Inside) -> Summary {
     let folder = inside.path.file_name().unwrap_or_default().to_string_lossy();
     let mut summary = Summary {
-        folder: listing::plain(&folder),
+        folder: folder.into_owned(),
         source: inside.source.map(|source| source.name),
         files: 0,
         tables: BTreeMap::new(),
@@ -174,7 +175,7 @@ fn summary(inside: &Inside) -> Summary {
         Err(rankguard_datasets::Error::Unknown { .. }) => {
             summary.unread = Some("nothing that is known here".to_owned());
         }
-        Err(problem) => summary.unread = Some(listing::plain(&problem.to_string())),
+        Err(problem) => summary.unread = Some(problem.to_string()),
     }
     summary
 }

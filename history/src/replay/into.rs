@@ -208,5 +208,7 @@ fn info() -> NodeInfo {
         failure_domain: String::new(),
         running: Vec::new(),
         clock: ClockOffset::default(),
+        lease_ms: 0,
+        history: rankguard_model::NodeHistory::default(),
     }
 }

@@ -144,12 +144,14 @@ pub(super) fn print(format: Format, tally: &Tally) {
     if format == Format::Table {
         for (what, found) in [("lines", &document.lines_by_label), ("cases", &document.confusion)] {
             if !found.is_empty() {
-                out::line(&format!("\nlabelled {what}"));
+                out::line("");
+                out::line(&format!("labelled {what}"));
                 listing::print(format, found, CELLS);
             }
         }
         if !document.differences.is_empty() {
-            out::line("\nwhat the other catalogue calls differently");
+            out::line("");
+            out::line("what the other catalogue calls differently");
             listing::print(format, &document.differences, DIFFERENCES);
         }
     }

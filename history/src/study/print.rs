@@ -2,6 +2,7 @@
 
 use rankguard_console::listing::{self, Column};
 use rankguard_console::out;
+use rankguard_model::printable;
 use rankguard_studies::{Cell, Figure, Outcome, Table};
 
 pub(super) fn show(outcome: &Outcome, figures: &[Figure]) {
@@ -19,7 +20,8 @@ pub(super) fn show(outcome: &Outcome, figures: &[Figure]) {
     out::line(&format!("window:     {}", window.as_deref().unwrap_or("unknown")));
     out::line(&format!("clock:      {}", outcome.clock));
     for table in &outcome.tables {
-        out::line(&format!("\n{}", table.title));
+        out::line("");
+        out::line(&table.title);
         let rows: Vec<Vec<String>> = std::iter::once(table.columns.iter().map(|name| name.to_uppercase()).collect())
             .chain(
                 table
@@ -31,20 +33,21 @@ pub(super) fn show(outcome: &Outcome, figures: &[Figure]) {
         aligned(&rows);
     }
     if !figures.is_empty() {
-        out::line("\npublished figures");
+        out::line("");
+        out::line("published figures");
         out::text(&listing::table(figures, FIGURES));
     }
     outcome
         .problems
         .iter()
-        .for_each(|problem| out::line(&format!("problem: {}", listing::plain(problem))));
+        .for_each(|problem| out::line(&format!("problem: {}", problem)));
 }
 
 /// Columns of as many characters as their longest cell, two apart; foreign names may hold control characters.
 fn aligned(rows: &[Vec<String>]) {
     let rows: Vec<Vec<String>> = rows
         .iter()
-        .map(|row| row.iter().map(|cell| listing::plain(cell)).collect())
+        .map(|row| row.iter().map(|cell| printable(cell).into_owned()).collect())
         .collect();
     let columns = rows.first().map_or(0, Vec::len);
     let width = |at: usize| {

@@ -8,17 +8,18 @@ use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
 /// How a frame begins.
-pub(crate) const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+pub const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// Unpacks while it is read. A frame whose window is larger than the decoder allows is an error.
-pub(crate) struct Unpacked<R> {
+pub struct Unpacked<R> {
     packed: R,
     decoder: FrameDecoder,
     in_frame: bool,
 }
 
 impl<R: BufRead> Unpacked<R> {
-    pub(crate) fn new(packed: R) -> Self {
+    /// Unpacks what `packed` gives.
+    pub fn new(packed: R) -> Self {
         Self {
             packed,
             decoder: FrameDecoder::new(),

@@ -1,0 +1,181 @@
+//! Work budgets: bytes and time that a command spends on foreign files.
+
+use std::cell::Cell;
+use std::io::{self, ErrorKind, Read};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+/// Time for each file, independent of its size.
+const FILE_TIME: Duration = Duration::from_secs(20);
+/// More time for each MiB of a file as it lies on disk.
+const FILE_TIME_PER_MIB: Duration = Duration::from_secs(2);
+
+/// Time that a writer of a pipe may be silent.
+const PIPE_WAIT: Duration = Duration::from_secs(60);
+
+/// Limits of one command.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReadLimits {
+    /// Bytes of text that are read, after unpacking, of all files together; none means [`ReadLimits::TEXT_BYTES`], and for
+    /// packed files the ratio as well.
+    pub text_bytes: Option<u64>,
+    /// Time for all files together; none gives each file 20 s and 2 s more for each MiB on disk.
+    pub time: Option<Duration>,
+}
+
+impl ReadLimits {
+    /// Bytes of text where no limit was given: 64 GiB.
+    pub const TEXT_BYTES: u64 = 64 << 30;
+    /// Time for all files together where no limit was given.
+    pub const TIME: Duration = Duration::from_secs(3_600);
+}
+
+/// Why the rest of a file is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum LimitReached {
+    /// The bytes of all files.
+    #[error("the limit of {0} bytes of text is reached; raise --read-limit")]
+    Bytes(u64),
+    /// The time of one file.
+    #[error("the time limit of {0} s for this file is reached; raise --time-limit")]
+    FileTime(u64),
+    /// The time of all files.
+    #[error("the time limit of {0} s for all files is reached; raise --time-limit, or name fewer files")]
+    Time(u64),
+}
+
+impl From<LimitReached> for io::Error {
+    fn from(limit: LimitReached) -> Self {
+        Self::new(ErrorKind::QuotaExceeded, limit)
+    }
+}
+
+/// What is left of the limits of a command. Copies share it.
+#[derive(Debug, Clone)]
+pub struct ReadBudget {
+    limits: ReadLimits,
+    begun: Instant,
+    left: Rc<Cell<u64>>,
+}
+
+impl ReadBudget {
+    /// Begins now.
+    pub fn begin(limits: ReadLimits) -> Self {
+        Self {
+            limits,
+            begun: Instant::now(),
+            left: Rc::new(Cell::new(limits.text_bytes.unwrap_or(ReadLimits::TEXT_BYTES))),
+        }
+    }
+
+    /// The limits that were given.
+    pub fn limits(&self) -> ReadLimits {
+        self.limits
+    }
+
+    /// Time that a read of a pipe waits for its writer.
+    pub fn pipe_wait(&self) -> Duration {
+        self.limits.time.unwrap_or(PIPE_WAIT)
+    }
+
+    /// A reader of the text of one file that has `bytes` on disk; none for a pipe.
+    pub fn reader<R: Read>(&self, inner: R, bytes: Option<u64>) -> BudgetedReader<R> {
+        let own = FILE_TIME + FILE_TIME_PER_MIB * u32::try_from(bytes.unwrap_or(0) >> 20).unwrap_or(u32::MAX >> 8);
+        let for_file = self.limits.time.is_none() && bytes.is_some();
+        BudgetedReader {
+            inner,
+            budget: self.clone(),
+            begun: Instant::now(),
+            limit: for_file.then_some(own),
+        }
+    }
+
+    fn total_time(&self) -> Duration {
+        self.limits.time.unwrap_or(ReadLimits::TIME)
+    }
+
+    /// Reports which limit is reached.
+    fn check(&self) -> Result<(), LimitReached> {
+        if self.begun.elapsed() >= self.total_time() {
+            return Err(LimitReached::Time(self.total_time().as_secs()));
+        }
+        if self.left.get() == 0 {
+            let limit = self.limits.text_bytes.unwrap_or(ReadLimits::TEXT_BYTES);
+            return Err(LimitReached::Bytes(limit));
+        }
+        Ok(())
+    }
+}
+
+/// A reader that fails with [`LimitReached`] where a limit is reached.
+pub struct BudgetedReader<R> {
+    inner: R,
+    budget: ReadBudget,
+    begun: Instant,
+    /// Time for this file.
+    limit: Option<Duration>,
+}
+
+impl<R: Read> Read for BudgetedReader<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if let Some(limit) = self.limit.filter(|limit| self.begun.elapsed() >= *limit) {
+            return Err(LimitReached::FileTime(limit.as_secs()).into());
+        }
+        let reached = self.budget.check();
+        let room = if reached.is_ok() {
+            let left = usize::try_from(self.budget.left.get()).unwrap_or(usize::MAX);
+            out.len().min(left)
+        } else {
+            // A file that ends at the limit is read whole.
+            out.len().min(1)
+        };
+        let read = self.inner.read(&mut out[..room])?;
+        if read > 0 {
+            reached?;
+        }
+        self.budget.left.set(self.budget.left.get() - read as u64);
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(text_bytes: u64, time: Option<Duration>) -> ReadBudget {
+        ReadBudget::begin(ReadLimits {
+            text_bytes: Some(text_bytes),
+            time,
+        })
+    }
+
+    #[test]
+    fn files_share_the_bytes_and_the_last_byte_is_read() {
+        let budget = budget(5, None);
+        let mut text = String::new();
+        budget
+            .reader(&b"123"[..], Some(3))
+            .read_to_string(&mut text)
+            .expect("within");
+        budget
+            .reader(&b"45"[..], Some(2))
+            .read_to_string(&mut text)
+            .expect("within");
+        assert_eq!(text, "12345");
+        let error = budget
+            .reader(&b"6"[..], Some(1))
+            .read_to_string(&mut text)
+            .expect_err("beyond");
+        assert!(error.to_string().contains("limit of 5 bytes"), "{error}");
+    }
+
+    #[test]
+    fn an_endless_file_ends_at_the_time_limit_rg_11() {
+        let budget = budget(u64::MAX, Some(Duration::from_millis(20)));
+        let mut endless = budget.reader(io::repeat(b'x'), None);
+        let error = io::copy(&mut endless, &mut io::sink()).expect_err("the time passes");
+        assert!(error.to_string().contains("--time-limit"), "{error}");
+    }
+}

@@ -1,0 +1,23 @@
+//! Files: bounded reading of those that others wrote, and creation of those that hold secrets.
+//!
+//! A reader of foreign files must neither wait for ever nor work without bound (RG-11). [`open_regular`] accepts regular
+//! files on real file systems and refuses everything else with its name; [`open_named`] accepts a pipe as well, where a
+//! person named it, and reads it with a deadline. [`ReadBudget`] bounds bytes and time of a command, [`unpacked`] the ratio
+//! of packed files. [`read_text`] reads a small file whole.
+//!
+//! [`private`] writes files that only their owner can read, and never through a symbolic link.
+//!
+//! Absent: archives (tar, zip of several files) and xz; the caller reports them.
+
+mod budget;
+mod open;
+mod pipe;
+pub mod private;
+mod small;
+mod unpack;
+pub mod zst;
+
+pub use budget::{BudgetedReader, LimitReached, ReadBudget, ReadLimits};
+pub use open::{NamedInput, SpecialFile, open_named, open_regular};
+pub use small::read_text;
+pub use unpack::{Packing, RatioLimit, unpacked, within_ratio};

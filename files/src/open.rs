@@ -1,0 +1,165 @@
+//! Opening files of others: what is no regular file is refused before it is opened.
+
+use std::fs::{File, FileType, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use thiserror::Error;
+
+use crate::pipe::DeadlinePipe;
+
+/// File systems that the kernel makes up, by the magic number of `statfs`: proc, sysfs, debugfs, tracefs. Reading their
+/// files may wait for ever or change state; `/proc/kmsg` does both.
+const KERNEL_FILE_SYSTEMS: [i64; 4] = [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163];
+
+/// Why a file is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum SpecialFile {
+    /// A folder, where a file was expected.
+    #[error("a folder, not a file")]
+    Folder,
+    /// A named pipe.
+    #[error("a pipe, not a regular file; not read")]
+    Pipe,
+    /// A socket.
+    #[error("a socket, not a regular file; not read")]
+    Socket,
+    /// A character or block device.
+    #[error("a device, not a regular file; not read")]
+    Device,
+    /// A file of proc, sysfs, debugfs or tracefs.
+    #[error("a file of the kernel, which may wait for ever; copy its text to a file first (`dmesg > kernel.log`)")]
+    Kernel,
+}
+
+impl SpecialFile {
+    /// The kind of a file that is not regular; none for a regular file.
+    pub fn of(kind: FileType) -> Option<Self> {
+        if kind.is_file() {
+            None
+        } else if kind.is_dir() {
+            Some(Self::Folder)
+        } else if kind.is_fifo() {
+            Some(Self::Pipe)
+        } else if kind.is_socket() {
+            Some(Self::Socket)
+        } else {
+            Some(Self::Device)
+        }
+    }
+}
+
+impl From<SpecialFile> for io::Error {
+    fn from(special: SpecialFile) -> Self {
+        Self::new(ErrorKind::InvalidInput, special)
+    }
+}
+
+/// Opens a regular file for reading; refuses pipes, sockets, devices, folders and files of the kernel. Symbolic links are
+/// followed. The open itself never waits.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    match open(path)? {
+        (file, None) => Ok(file),
+        (_, Some(special)) => Err(special.into()),
+    }
+}
+
+/// Opens a path that a person named: a regular file, or a pipe each read of which waits for at most `wait`. `-` is standard
+/// input.
+pub fn open_named(path: &Path, wait: Duration) -> io::Result<NamedInput> {
+    if path == Path::new("-") {
+        let stdin = io::stdin().as_fd().try_clone_to_owned()?;
+        return Ok(NamedInput::pipe(DeadlinePipe::new(File::from(stdin), wait)));
+    }
+    if std::fs::metadata(path)?.file_type().is_fifo() {
+        let file = open_without_waiting(path)?;
+        return Ok(NamedInput::pipe(DeadlinePipe::new(file, wait)));
+    }
+    let file = open_regular(path)?;
+    let bytes = file.metadata()?.len();
+    Ok(NamedInput {
+        reader: Box::new(file),
+        bytes: Some(bytes),
+    })
+}
+
+/// An opened path that a person named.
+pub struct NamedInput {
+    /// Its bytes as they lie there.
+    pub reader: Box<dyn Read>,
+    /// Its size, bytes; none for a pipe.
+    pub bytes: Option<u64>,
+}
+
+impl NamedInput {
+    fn pipe(pipe: DeadlinePipe) -> Self {
+        Self {
+            reader: Box::new(pipe),
+            bytes: None,
+        }
+    }
+}
+
+/// The open file, and its kind where it is no regular one. The path may name another file after the first look, so the open
+/// file is looked at again.
+fn open(path: &Path) -> io::Result<(File, Option<SpecialFile>)> {
+    if let Some(special) = SpecialFile::of(std::fs::metadata(path)?.file_type()) {
+        return Err(special.into());
+    }
+    let file = open_without_waiting(path)?;
+    let metadata: Metadata = file.metadata()?;
+    let special = SpecialFile::of(metadata.file_type()).or_else(|| is_of_kernel(&file).then_some(SpecialFile::Kernel));
+    Ok((file, special))
+}
+
+fn open_without_waiting(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+}
+
+fn is_of_kernel(file: &File) -> bool {
+    let found = rustix::fs::fstatfs(file);
+    found.is_ok_and(|found| KERNEL_FILE_SYSTEMS.contains(&found.f_type))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    fn refusal(path: &Path) -> Option<SpecialFile> {
+        let error = open_regular(path).expect_err("it is special");
+        error.get_ref()?.downcast_ref().copied()
+    }
+
+    #[test]
+    fn special_files_are_refused_by_name_rg_11() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let pipe = dir.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.expect("mkfifo runs").success());
+        let socket = dir.path().join("socket");
+        let _listener = UnixListener::bind(&socket).expect("bound");
+        let link = dir.path().join("kmsg");
+        std::os::unix::fs::symlink("/proc/self/status", &link).expect("linked");
+        assert_eq!(refusal(&pipe), Some(SpecialFile::Pipe));
+        assert_eq!(refusal(&socket), Some(SpecialFile::Socket));
+        assert_eq!(refusal(Path::new("/dev/zero")), Some(SpecialFile::Device));
+        assert_eq!(refusal(dir.path()), Some(SpecialFile::Folder));
+        assert_eq!(refusal(&link), Some(SpecialFile::Kernel));
+    }
+
+    #[test]
+    fn a_regular_file_is_opened() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        assert!(open_regular(file.path()).is_ok());
+    }
+}
