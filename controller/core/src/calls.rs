@@ -2,13 +2,13 @@
 
 use rankguard_checkpoint_schedule::agreement::{Caller, Pace, Word};
 use rankguard_model::{CheckpointCall, Generation, Step, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Calls that are open at a time; the oldest is given up first.
 const OPEN_MAX: usize = 8;
 
 /// What was called in one generation of a job.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calls {
     caller: Caller,
     open: Vec<Word>,

@@ -8,7 +8,10 @@ use rankguard_model::{
     Severity, Shared, Timestamp, Verdict,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::brain::Turn;
+use crate::limits::{ACTIONS_MAX, limit_findings};
 use crate::{Plan, Timer};
 
 /// The class of a file system that does not answer.
@@ -17,7 +20,7 @@ const HANG: &str = "filesystem-hang";
 const FINDINGS_MAX: usize = 512;
 
 /// All cases of one controller.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Cases {
     all: BTreeMap<CaseId, Case>,
     drafts: BTreeMap<DraftId, CaseId>,
@@ -39,6 +42,17 @@ impl Cases {
 
     pub(crate) fn all(&self) -> &BTreeMap<CaseId, Case> {
         &self.all
+    }
+
+    /// Forgets cases, and which drafts they came from.
+    pub(crate) fn remove(&mut self, gone: &[CaseId]) {
+        if gone.is_empty() {
+            return;
+        }
+        for id in gone {
+            self.all.remove(id);
+        }
+        self.drafts.retain(|_, id| self.all.contains_key(id));
     }
 
     pub(crate) fn get_mut(&mut self, id: CaseId) -> Option<&mut Case> {
@@ -92,11 +106,62 @@ impl Cases {
         );
     }
 
+    /// Opens a case that needs no diagnosis; gives its number.
+    pub(crate) fn open_concluded(
+        &mut self,
+        at: Timestamp,
+        verdict: Verdict,
+        finding: Finding,
+        reason: Reason,
+        clears: String,
+    ) -> CaseId {
+        let id = self.next;
+        self.next = id.next();
+        let delay = Some(at.millis_since(finding.at));
+        let case = Case {
+            id,
+            state: CaseState::Open,
+            job: None,
+            generation: None,
+            first_at: finding.at,
+            opened_at: at,
+            closed_at: None,
+            verdict,
+            findings: vec![finding],
+            reasoning: vec![reason],
+            plan: None,
+            actions: Vec::new(),
+            outcome: None,
+            clears,
+            delays: Delays {
+                evidence_ms: delay,
+                case_ms: delay,
+                ..Delays::default()
+            },
+            steps_lost: None,
+            replayed: self.replayed,
+        };
+        self.all.insert(id, case);
+        id
+    }
+
+    /// Adds a finding to a case, within a bound. Returns whether the case is there.
+    pub(crate) fn add_finding(&mut self, id: CaseId, finding: Finding, most: usize) -> bool {
+        let Some(case) = self.all.get_mut(&id) else {
+            return false;
+        };
+        if case.findings.len() < most {
+            case.findings.push(finding);
+        }
+        true
+    }
+
     /// Late evidence goes to the case it belongs to, within a bound: a cascade may be long.
     fn join(&mut self, draft: DraftId, finding: Finding) {
         let case = self.drafts.get(&draft).and_then(|id| self.all.get_mut(id));
         if let Some(case) = case.filter(|case| case.findings.len() < FINDINGS_MAX) {
             case.findings.push(finding);
+            limit_findings(&mut case.findings);
         }
     }
 
@@ -113,6 +178,7 @@ impl Cases {
         case.delays.case_ms = delay(case.opened_at);
         case.verdict = concluded.verdict.clone();
         case.findings = concluded.findings.clone();
+        limit_findings(&mut case.findings);
         case.reasoning = concluded.reasoning.clone();
         case.clears = concluded.clears.clone();
         Some(id)
@@ -141,7 +207,7 @@ impl Turn<'_> {
         let state = &mut *self.state;
         let changes = state
             .diagnosis
-            .observe(self.at, evidence, &state.context, &state.catalogue.0);
+            .observe(self.at, evidence, &state.context, state.catalogue.get());
         self.take_changes(changes);
     }
 
@@ -180,7 +246,7 @@ impl Turn<'_> {
         let state = &mut *self.state;
         let changes = state
             .diagnosis
-            .observe_fact(self.at, fact, &state.context, &state.catalogue.0);
+            .observe_fact(self.at, fact, &state.context, state.catalogue.get());
         self.take_changes(changes);
     }
 
@@ -221,7 +287,7 @@ impl Turn<'_> {
     /// Evidence has settled: verdicts are made and answered.
     pub(crate) fn conclude(&mut self) {
         let state = &mut *self.state;
-        let concluded = state.diagnosis.conclude(self.at, &state.catalogue.0);
+        let concluded = state.diagnosis.conclude(self.at, state.catalogue.get());
         // An agent that was only restarted speaks already: its silence has explained this failure and explains no other.
         for (node, _) in state.fleet.iter().filter(|(_, node)| node.lost_since.is_none()) {
             state.diagnosis.node_returned(node);
@@ -236,7 +302,8 @@ impl Turn<'_> {
     /// What was done, for the record of a case.
     pub(crate) fn note(&mut self, id: Option<CaseId>, text: String) {
         let at = self.at;
-        if let Some(case) = id.and_then(|id| self.state.cases.get_mut(id)) {
+        let case = id.and_then(|id| self.state.cases.get_mut(id));
+        if let Some(case) = case.filter(|case| case.actions.len() < ACTIONS_MAX) {
             case.actions.push(Reason { at, text });
         }
     }

@@ -4,21 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_checkpoint_format::{CheckpointId, Manifest};
 use rankguard_checkpoint_schedule::agreement::Tally;
+use rankguard_checkpoint_schedule::pairs;
 use rankguard_checkpoint_schedule::retention::{Kept, Retention, stay};
 use rankguard_model::{CheckpointView, CopyTier, Generation, JobId, Rank, ShardSeal, Step, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{COMMITTED_MAX, STALLS_SHOWN};
+
+use crate::suspicion::Suspicions;
 
 /// Attempts whose stalls are remembered; the oldest is forgotten first.
 const STALLS_MAX: usize = 8;
 
 /// The checkpoints of one job.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoints {
     /// Committed, oldest first.
     pub committed: Vec<CheckpointView>,
     /// Shards that are durable, of checkpoints that are not committed.
     attempts: Tally<ShardSeal>,
     /// How long each rank waited, milliseconds, of checkpoints that are not committed.
+    #[serde(with = "pairs")]
     stall_ms: BTreeMap<(Generation, Step), BTreeMap<Rank, f64>>,
     /// The manifest that is being written.
     pub committing: Option<Manifest>,
@@ -27,6 +33,7 @@ pub struct Checkpoints {
     /// Why the newest of them was lost.
     pub void_reason: Option<String>,
     /// What is in the memory of other nodes, of checkpoints that are not committed.
+    #[serde(with = "pairs")]
     early: BTreeMap<(Generation, Step), Early>,
     /// The generation whose ranks were started last.
     trained: Generation,
@@ -34,19 +41,34 @@ pub struct Checkpoints {
     pub copies_failed: u64,
     /// Why the newest of them could not.
     pub copy_reason: Option<String>,
+    /// What nodes have reported against committed ones.
+    #[serde(default, skip_serializing_if = "Suspicions::is_empty")]
+    pub suspicions: Suspicions,
 }
 
 /// Images that other nodes hold of a checkpoint that is not committed, whole or in a parity.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 struct Early {
     copied: u32,
     in_parity: u32,
 }
 
 impl Checkpoints {
-    /// The newest committed checkpoint.
+    /// The newest committed checkpoint that the job may start from.
     pub fn newest(&self) -> Option<&CheckpointView> {
-        self.committed.last()
+        let mut all = self.committed.iter().rev();
+        all.find(|view| !self.suspicions.is_passed_over(id_of(view)))
+    }
+
+    /// The newest could not be read for as long as the job may wait: it goes on from the one before, and this one is kept. Gives
+    /// the steps of both; none where there is no other.
+    pub fn pass_over_newest(&mut self) -> Option<(Step, Step)> {
+        let newest = id_of(self.newest()?);
+        let before = self.committed.iter().rev().map(id_of);
+        let mut before = before.filter(|id| *id != newest && !self.suspicions.is_passed_over(*id));
+        let next = before.next()?;
+        self.suspicions.pass_over(newest);
+        Some((newest.step, next.step))
     }
 
     /// A rank sealed its shard.
@@ -157,6 +179,7 @@ impl Checkpoints {
         let open: BTreeSet<(Generation, Step)> = self.attempts.all_whole().collect();
         self.stall_ms.retain(|key, _| key.1 > step || open.contains(key));
         self.committing = None;
+        self.forget_overtaken(generation, step);
         let known = |known: &CheckpointView| (known.step, known.generation) >= (step, generation);
         let place = self.committed.iter().position(known).unwrap_or(self.committed.len());
         let again = self.committed.get(place).is_some_and(|known| known.step == step);
@@ -169,7 +192,7 @@ impl Checkpoints {
             step,
             generation,
             world_size: u32::try_from(shards.len()).unwrap_or(u32::MAX),
-            bytes: shards.values().map(|seal| seal.bytes).sum(),
+            bytes: shards.values().fold(0, |sum, seal| sum.saturating_add(seal.bytes)),
             committed_at: at,
             stall_ms: stall_ms.into_iter().collect(),
             copied: early.copied,
@@ -177,8 +200,35 @@ impl Checkpoints {
             mirrored_at: None,
         };
         self.committed.insert(place, view);
+        self.limit_committed(stay);
         self.early.retain(|key, _| key.1 > step || open.contains(key));
         !late
+    }
+
+    /// Forgets the oldest checkpoints that retention does not keep, and who waited how long for all but the newest.
+    fn limit_committed(&mut self, stay: &[CheckpointId]) {
+        let newest = self.committed.len().saturating_sub(STALLS_SHOWN);
+        for view in &mut self.committed[..newest] {
+            view.stall_ms = Vec::new();
+        }
+        let mut many = self.committed.len().saturating_sub(COMMITTED_MAX);
+        self.committed.retain(|view| {
+            let id = CheckpointId {
+                step: view.step,
+                generation: view.generation,
+            };
+            let goes = many > 0 && !stay.contains(&id);
+            many -= usize::from(goes);
+            !goes
+        });
+    }
+
+    /// A later generation has got as far again: checkpoints that it passed over have become pointless.
+    fn forget_overtaken(&mut self, generation: Generation, step: Step) {
+        let (committed, suspicions) = (&mut self.committed, &mut self.suspicions);
+        let overtaken = |id: &CheckpointId| id.generation < generation && id.step <= step;
+        committed.retain(|view| !(overtaken(&id_of(view)) && suspicions.is_passed_over(id_of(view))));
+        suspicions.forget_passed_over(overtaken);
     }
 
     /// A copy was made, of a rank's image in another node's memory or of all of a checkpoint in the object store.
@@ -192,8 +242,14 @@ impl Checkpoints {
             (Some(view), CopyTier::Parity) => view.in_parity = view.in_parity.saturating_add(1),
             (Some(view), CopyTier::Mirror) => view.mirrored_at = Some(at),
             // Memory is faster than the disk that a commit waits for.
-            (None, CopyTier::Peer) => self.early(generation, step).copied += 1,
-            (None, CopyTier::Parity) => self.early(generation, step).in_parity += 1,
+            (None, CopyTier::Peer) => {
+                let early = self.early(generation, step);
+                early.copied = early.copied.saturating_add(1);
+            }
+            (None, CopyTier::Parity) => {
+                let early = self.early(generation, step);
+                early.in_parity = early.in_parity.saturating_add(1);
+            }
             // Retention was faster than the way to the store.
             (None, CopyTier::Mirror) => {}
         }
@@ -209,7 +265,7 @@ impl Checkpoints {
 
     /// A copy could not be made. The checkpoint is none the worse for it.
     pub fn not_copied(&mut self, step: Step, to: &str, reason: &str) {
-        self.copies_failed += 1;
+        self.copies_failed = self.copies_failed.saturating_add(1);
         self.copy_reason = Some(format!("step {step} to {to}: {reason}"));
     }
 
@@ -221,7 +277,7 @@ impl Checkpoints {
 
     /// A shard could not be kept: the attempt is void.
     pub fn failed(&mut self, generation: Generation, step: Step, reason: &str) {
-        self.void_shards += 1;
+        self.void_shards = self.void_shards.saturating_add(1);
         self.void_reason = Some(format!("step {step}: {reason}"));
         self.attempts.void(generation, step);
     }
@@ -252,12 +308,18 @@ impl Checkpoints {
             needs: Vec::new(),
             leased: false,
         });
-        let all: Vec<Kept<CheckpointId>> = known.chain(waiting).collect();
-        stay(rules, &all).into_keys().collect()
+        let passed_over = self.suspicions.passed_over();
+        let all = known.chain(waiting).filter(|kept| !passed_over.contains(&kept.id));
+        let all: Vec<Kept<CheckpointId>> = all.collect();
+        let mut kept: BTreeSet<CheckpointId> = stay(rules, &all).into_keys().collect();
+        // They count for no rule, and may be readable again.
+        kept.extend(passed_over);
+        kept.into_iter().collect()
     }
 
-    /// A committed checkpoint turned out to be unreadable: nobody is sent to it again. Says whether it was among them.
+    /// A committed checkpoint is damaged: no rank starts from it again. Returns whether it was in the list.
     pub fn distrust(&mut self, generation: Generation, step: Step) -> bool {
+        self.suspicions.clear(CheckpointId { step, generation });
         let before = self.committed.len();
         self.committed
             .retain(|known| (known.generation, known.step) != (generation, step));
@@ -286,6 +348,13 @@ impl Checkpoints {
             .retain(|key, _| key.0 >= generation || Some(*key) == committing);
         self.early
             .retain(|key, _| key.0 >= generation || Some(*key) == committing);
+    }
+}
+
+fn id_of(view: &CheckpointView) -> CheckpointId {
+    CheckpointId {
+        step: view.step,
+        generation: view.generation,
     }
 }
 
@@ -347,6 +416,43 @@ mod tests {
         );
         assert!(all.committed.iter().all(|view| view.world_size == 2));
         assert!(all.durable(&job, ONE, seal(0, 300), &rules).is_none(), "told again");
+    }
+
+    /// RG-2: the unreadable one is kept until a later generation has got as far again, and counts for no rule meanwhile.
+    #[test]
+    fn a_checkpoint_that_is_passed_over_stays_until_it_is_overtaken() {
+        let (job, mut all) = (JobId::from("llm"), Checkpoints::default());
+        let rules = Retention {
+            last: 1,
+            ..Retention::default()
+        };
+        let save = |all: &mut Checkpoints, generation: Generation, step: u64| {
+            for rank in 0..2 {
+                all.durable(&job, generation, seal(rank, step), &rules);
+            }
+            let stay = all.stay(&rules, NOW, |_, _| BTreeMap::new());
+            all.committed(NOW, generation, Step(step), &stay);
+        };
+        let newest = |all: &Checkpoints| all.newest().map(|view| view.step.0);
+        for step in [10, 20] {
+            save(&mut all, ONE, step);
+        }
+        assert_eq!(all.pass_over_newest(), Some((Step(20), Step(10))));
+        assert_eq!(
+            (newest(&all), all.pass_over_newest()),
+            (Some(10), None),
+            "there is no other"
+        );
+        let two = Generation(2);
+        all.launched(two);
+        save(&mut all, two, 15);
+        assert_eq!(newest(&all), Some(15));
+        let kept = all.stay(&rules, NOW, |_, _| BTreeMap::new());
+        let steps: Vec<u64> = kept.iter().map(|id| id.step.0).collect();
+        assert_eq!(steps, [20, 15], "by generation");
+        save(&mut all, two, 20);
+        assert_eq!(newest(&all), Some(20));
+        assert!(all.committed.is_sorted_by_key(|view| view.step) && !all.has(ONE, Step(20)));
     }
 
     #[test]

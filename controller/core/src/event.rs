@@ -2,7 +2,9 @@
 
 use rankguard_checkpoint_schedule::twins::Difference;
 use rankguard_faults::CatalogueFile;
-use rankguard_model::{Evidence, Generation, JobId, JobSpec, NodeId, NodeInfo, ShardSeal, Step, Timestamp};
+use rankguard_model::{
+    Evidence, Generation, JobId, JobSpec, JournalMark, NodeId, NodeInfo, ShardSeal, Step, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 /// An event with its moment on the controller's clock. This is what the journal holds.
@@ -20,6 +22,20 @@ pub struct Stamped {
 pub enum Event {
     /// The controller began to run, on an empty or a replayed state.
     ControllerStarted,
+    /// The start of the controller has a name, under which agents remember its journal and its generations.
+    LifeBegan {
+        /// Random, never 0.
+        life: u64,
+        /// Entries that the journal had before.
+        position: u64,
+    },
+    /// An agent knows entries of a journal that are not in this one: it was restored from a copy, or is another journal.
+    JournalDiffers {
+        /// The agent's node.
+        node: NodeId,
+        /// The newest entry that it knows of.
+        mark: JournalMark,
+    },
     /// An agent opened a session.
     NodeJoined {
         /// What it says of its node.
@@ -83,9 +99,23 @@ pub enum Event {
         generation: Generation,
         /// Shards that are whole, with their indexes.
         seals: Vec<ShardSeal>,
+        /// The newest generation that has written there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        newest: Option<Generation>,
         /// Why there may be more.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         problem: Option<String>,
+    },
+    /// What the controller read of a checkpoint that a node has reported damaged.
+    CheckpointChecked {
+        /// Its job.
+        job: JobId,
+        /// Its step.
+        step: Step,
+        /// The generation that wrote it.
+        generation: Generation,
+        /// What was found.
+        finding: CheckFinding,
     },
     /// A timer that [`crate::Action::SetTimer`] asked for is due.
     TimerFired {
@@ -103,6 +133,29 @@ pub enum Event {
     NodeUncordoned {
         /// Which one.
         node: NodeId,
+    },
+    /// The journal was begun under older decision rules, and newer ones hold from now on.
+    RulesAdopted {
+        /// Their version, see [`crate::Policy::rules`].
+        rules: u32,
+    },
+}
+
+/// What a second reader found of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "finding", rename_all = "kebab-case")]
+pub enum CheckFinding {
+    /// What was reported damaged is as committed.
+    Intact,
+    /// It is damaged, by two reads.
+    Damaged {
+        /// The place, and what is wrong there.
+        what: String,
+    },
+    /// It could not be read, which proves nothing.
+    Unavailable {
+        /// Why.
+        reason: String,
     },
 }
 
@@ -136,4 +189,11 @@ pub enum Timer {
         /// The job.
         job: JobId,
     },
+    /// A node must have confirmed by now that old ranks ended.
+    Fence {
+        /// The node.
+        node: NodeId,
+    },
+    /// Nodes that departed long ago are forgotten.
+    Forget,
 }

@@ -1,12 +1,17 @@
 //! Nodes and their lives.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use rankguard_model::{CaseId, NodeId, NodeInfo, NodeState, Timestamp};
-use serde::Serialize;
+use rankguard_model::{CaseId, JobId, NodeId, NodeInfo, NodeState, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::fence::FenceRequest;
+
+/// Automatic cordons that are remembered for the rate breaker.
+const RECENT_CORDONS_MAX: usize = 4_096;
 
 /// One node. Its agent speaks or not; it is cordoned or not: the two are independent.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Node {
     /// What its agent said when it last joined.
     pub info: NodeInfo,
@@ -16,10 +21,13 @@ pub struct Node {
     pub joined_at: Timestamp,
     /// Why nothing may be placed on it, if so.
     pub cordon: Option<Cordon>,
+    /// Ranks of jobs that have left it whose end its agent has not confirmed (RG-3).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fences: BTreeMap<JobId, FenceRequest>,
 }
 
 /// Why a node takes no ranks.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cordon {
     /// Since when.
     pub since: Timestamp,
@@ -27,15 +35,22 @@ pub struct Cordon {
     pub reason: String,
     /// The case whose verdict blames it; absent when a person did it.
     pub case: Option<CaseId>,
+    /// The cordon budget's limit at that moment; 0 when a person did it.
+    #[serde(default)]
+    pub limit: usize,
 }
 
 impl Node {
     /// Where it stands.
     pub fn state(&self) -> NodeState {
-        match (&self.lost_since, &self.cordon) {
-            (Some(_), _) => NodeState::Lost,
-            (None, Some(_)) => NodeState::Cordoned,
-            (None, None) => NodeState::Healthy,
+        if self.lost_since.is_some() {
+            NodeState::Lost
+        } else if self.cordon.is_some() {
+            NodeState::Cordoned
+        } else if !self.fences.is_empty() {
+            NodeState::Fencing
+        } else {
+            NodeState::Healthy
         }
     }
 
@@ -45,21 +60,26 @@ impl Node {
     }
 }
 
-/// All nodes that ever joined.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+/// All nodes that joined and were not forgotten since.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fleet {
     nodes: BTreeMap<NodeId, Node>,
+    /// When verdicts cordoned nodes, oldest first, also where the cordon was lifted since.
+    #[serde(default)]
+    recent_cordons: VecDeque<Timestamp>,
 }
 
 impl Fleet {
-    /// `(absent | Healthy | Lost | Cordoned) => (Healthy | Cordoned)`. A cordon outlives a restart of the agent: it is
-    /// lifted by what clears its case, not by silence.
+    /// `(absent | any) => (Healthy | Cordoned | Fencing)`. A cordon outlives a restart of the agent: it is lifted by what
+    /// clears its case, not by silence. So do the fences that its agent has not confirmed.
     pub fn join(&mut self, at: Timestamp, info: NodeInfo) {
-        let cordon = self.nodes.remove(&info.node).and_then(|node| node.cordon);
+        let known = self.nodes.remove(&info.node);
+        let (cordon, fences) = known.map_or_else(Default::default, |node| (node.cordon, node.fences));
         let node = Node {
             lost_since: None,
             joined_at: at,
             cordon,
+            fences,
             info,
         };
         self.nodes.insert(node.info.node.clone(), node);
@@ -72,11 +92,18 @@ impl Fleet {
         }
     }
 
-    /// `Healthy => Cordoned`. The first reason stands.
+    /// `(Healthy | Fencing) => Cordoned`. The first reason stands.
     pub fn cordon(&mut self, node: &NodeId, cordon: Cordon) {
-        if let Some(node) = self.nodes.get_mut(node) {
-            node.cordon.get_or_insert(cordon);
+        let Some(node) = self.nodes.get_mut(node).filter(|node| node.cordon.is_none()) else {
+            return;
+        };
+        if cordon.case.is_some() {
+            if self.recent_cordons.len() >= RECENT_CORDONS_MAX {
+                self.recent_cordons.pop_front();
+            }
+            self.recent_cordons.push_back(cordon.since);
         }
+        node.cordon = Some(cordon);
     }
 
     /// `Cordoned => Healthy`.
@@ -101,6 +128,23 @@ impl Fleet {
         self.get(node).is_some_and(|node| node.lost_since.is_none())
     }
 
+    /// The fences that a node's agent has not confirmed.
+    pub(crate) fn fences_mut(&mut self, node: &NodeId) -> Option<&mut BTreeMap<JobId, FenceRequest>> {
+        self.nodes.get_mut(node).map(|node| &mut node.fences)
+    }
+
+    /// Removes nodes that have been lost for longer than `limit_ms`, are not cordoned and have no part in a job. A cordoned
+    /// node is kept: its cordon counts against the budget until a person lifts it (RG-6).
+    pub(crate) fn forget_departed(&mut self, at: Timestamp, limit_ms: u64, in_use: &BTreeSet<NodeId>) -> Vec<NodeId> {
+        let departed = |name: &NodeId, node: &mut Node| {
+            let lost = node
+                .lost_since
+                .is_some_and(|since| at.millis_since(since) >= limit_ms as i64);
+            lost && node.cordon.is_none() && !in_use.contains(name)
+        };
+        self.nodes.extract_if(.., departed).map(|(name, _)| name).collect()
+    }
+
     /// How many nodes there are.
     pub fn len(&self) -> usize {
         self.nodes.len()
@@ -109,6 +153,22 @@ impl Fleet {
     /// Whether no node ever joined.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
+    }
+
+    /// Nodes with a live session.
+    pub fn live(&self) -> usize {
+        self.nodes.values().filter(|node| node.lost_since.is_none()).count()
+    }
+
+    /// Nodes that verdicts or people have taken out of use.
+    pub fn cordoned(&self) -> usize {
+        self.nodes.values().filter(|node| node.cordon.is_some()).count()
+    }
+
+    /// Automatic cordons of the last `window_ms`.
+    pub fn recent_cordons(&self, at: Timestamp, window_ms: u64) -> usize {
+        let recent = |since: &&Timestamp| at.millis_since(**since) < window_ms as i64;
+        self.recent_cordons.iter().rev().take_while(recent).count()
     }
 
     /// Nodes that verdicts, not people, have taken out of use.

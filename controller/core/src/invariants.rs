@@ -26,6 +26,9 @@ pub const INVARIANTS: &[(&str, Check)] = &[
     ("a_job_has_the_size_it_allows", a_job_has_the_size_it_allows),
     ("every_waiting_phase_has_a_timer", every_waiting_phase_has_a_timer),
     ("cordons_stay_within_the_budget", cordons_stay_within_the_budget),
+    ("restarts_stay_within_the_budget", restarts_stay_within_the_budget),
+    ("every_fence_has_a_deadline", every_fence_has_a_deadline),
+    ("one_generation_may_commit", one_generation_may_commit),
     ("a_cascade_is_never_blamed", a_cascade_is_never_blamed),
     ("checkpoints_are_committed_in_order", checkpoints_are_committed_in_order),
     (
@@ -38,6 +41,8 @@ pub const INVARIANTS: &[(&str, Check)] = &[
     ),
     ("every_case_says_what_clears_it", every_case_says_what_clears_it),
     ("diagnosis_knows_where_jobs_run", diagnosis_knows_where_jobs_run),
+    ("histories_stay_within_their_limits", histories_stay_within_their_limits),
+    ("generations_lie_above_their_floors", generations_lie_above_their_floors),
 ];
 
 /// Everything that does not hold; empty when all is well.
@@ -100,13 +105,57 @@ fn every_waiting_phase_has_a_timer(state: &State) -> Option<String> {
     })
 }
 
-/// RG-6: a wrong diagnosis cannot empty the cluster.
+/// RG-6: a wrong diagnosis cannot empty the cluster. Nodes may be lost after a cordon, so the widest limit at which one of
+/// the cordons was made counts.
 fn cordons_stay_within_the_budget(state: &State) -> Option<String> {
-    let (used, budget) = (
-        state.fleet.cordoned_by_verdict(),
-        state.policy.cordon_budget(state.fleet.len()),
-    );
-    (used > budget).then(|| format!("{used} nodes are cordoned, {budget} may be"))
+    let cordons = state.fleet.iter().filter_map(|(_, node)| node.cordon.as_ref());
+    let limits: Vec<usize> = cordons
+        .filter(|cordon| cordon.case.is_some())
+        .map(|cordon| cordon.limit)
+        .collect();
+    let (used, limit) = (limits.len(), limits.iter().copied().max().unwrap_or(0));
+    (used > limit).then(|| format!("{used} nodes are cordoned by verdicts, {limit} may be"))
+}
+
+/// RG-6: failures restart a job only so often without a checkpoint in between.
+fn restarts_stay_within_the_budget(state: &State) -> Option<String> {
+    let over = |job: &&Job| job.fruitless > job.spec.max_restarts;
+    let job = state.jobs.values().find(over)?;
+    Some(format!(
+        "{} was restarted {} times without a checkpoint, {} are allowed",
+        job.spec.id, job.fruitless, job.spec.max_restarts
+    ))
+}
+
+/// RG-3, RG-9: a live node that is fenced takes no work, and its answer has a deadline.
+fn every_fence_has_a_deadline(state: &State) -> Option<String> {
+    state.fleet.iter().find_map(|(name, node)| {
+        let fencing = node.lost_since.is_none() && !node.fences.is_empty();
+        let timer = state.timers.contains_key(&crate::Timer::Fence { node: name.clone() });
+        if fencing && node.is_usable() {
+            return Some(format!("{name} is usable and has not confirmed its fences"));
+        }
+        (fencing != timer).then(|| format!("{name}: fences wait: {fencing}, a timer is set: {timer}"))
+    })
+}
+
+/// RG-3: the commit right belongs to the generation that acts, or, before its ranks start, to the one whose ranks ended.
+fn one_generation_may_commit(state: &State) -> Option<String> {
+    state.jobs.values().find_map(|job| {
+        let committable = job.committable()?;
+        let adopting = matches!(job.phase, Phase::Adopting { .. });
+        let right = if adopting {
+            job.checkpoints.trained() == committable && committable < job.generation
+        } else {
+            committable == job.generation
+        };
+        (!right).then(|| {
+            format!(
+                "{} is of generation {} and {committable} may commit in {:?}",
+                job.spec.id, job.generation, job.phase
+            )
+        })
+    })
 }
 
 /// RG-7: the first cause of a case is never a cascade, and nobody is blamed for noise.
@@ -152,6 +201,15 @@ fn a_generation_has_at_most_one_open_case(state: &State) -> Option<String> {
     None
 }
 
+/// RG-3: no generation acts under a number that a node was ordered before.
+fn generations_lie_above_their_floors(state: &State) -> Option<String> {
+    let acts = |job: &&Job| !matches!(job.phase, Phase::Pending { .. });
+    living(state).filter(acts).find_map(|job| {
+        let floor = state.floors.of(&job.spec.id);
+        (job.generation <= floor).then(|| format!("{} acts as {} and was ordered {floor}", job.spec.id, job.generation))
+    })
+}
+
 /// RG-3: a checkpoint is called of nobody but the ranks that act.
 fn calls_are_of_the_generation_that_acts(state: &State) -> Option<String> {
     living(state).find_map(|job| {
@@ -180,4 +238,14 @@ fn diagnosis_knows_where_jobs_run(state: &State) -> Option<String> {
     let context: Context = state.jobs.iter().filter_map(placed).collect();
     let differs = || format!("it knows {:?}, and the jobs are {context:?}", state.context);
     (context != state.context).then(differs)
+}
+
+/// RG-9: each history has a limit.
+fn histories_stay_within_their_limits(state: &State) -> Option<String> {
+    if state.unlimited {
+        return None;
+    }
+    state
+        .beyond_limits()
+        .map(|(what, count, most)| format!("{count} {what}, {most} may be"))
 }

@@ -9,12 +9,13 @@ use rankguard_model::{
     CaseId, CheckpointPolicy, Generation, JobSpec, JobState, NodeId, ProgressPoint, Rank, RestoreBytes, Span, Step,
     Timestamp,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Plan;
 use crate::brain::{Adoption, Answers, Hang};
 use crate::calls::Calls;
 use crate::checkpoints::Checkpoints;
+use crate::launch_record::LaunchRecord;
 use crate::rhythm::Rhythm;
 use crate::tempo::Tempo;
 
@@ -24,7 +25,7 @@ const PROGRESS_POINTS_MAX: usize = 4_096;
 const SPANS_MAX: usize = 4_096;
 
 /// Where a job stands, with what that stage waits for.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "kebab-case")]
 pub enum Phase {
     /// `Pending => (Fencing | Stopped)`: it waits for nodes.
@@ -70,7 +71,7 @@ pub enum Phase {
 }
 
 /// One job.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     /// What was asked for.
     pub spec: JobSpec,
@@ -84,6 +85,8 @@ pub struct Job {
     pub deadline: Option<Timestamp>,
     /// Ranks of this generation that the agents said are running.
     pub running: BTreeSet<Rank>,
+    /// Processes and restore points of its ranks, on which later reports are believed.
+    pub launch_record: LaunchRecord,
     /// Ranks of this generation that ended well.
     pub completed: BTreeSet<Rank>,
     /// Newest step any generation reported.
@@ -105,6 +108,10 @@ pub struct Job {
     pub answers: Answers,
     /// Nodes that were found not to have what it needs.
     pub refused: BTreeSet<NodeId>,
+    /// How often each node has moved it to another generation ([`crate::GenerationFloors`]).
+    pub floor_raises: BTreeMap<NodeId, u32>,
+    /// How often what stood in its store has.
+    pub store_raises: u32,
     /// Its ranks that are silent although they live.
     pub hang: Hang,
     /// How long the steps of its ranks take.
@@ -137,6 +144,7 @@ impl Job {
             plan: None,
             deadline: None,
             running: BTreeSet::new(),
+            launch_record: LaunchRecord::default(),
             completed: BTreeSet::new(),
             step: None,
             generation_step: None,
@@ -147,6 +155,8 @@ impl Job {
             fruitless: 0,
             answers: Answers::default(),
             refused: BTreeSet::new(),
+            floor_raises: BTreeMap::new(),
+            store_raises: 0,
             hang: Hang::default(),
             tempo: Tempo::default(),
             restored: RestoreBytes::default(),

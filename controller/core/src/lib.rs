@@ -10,6 +10,7 @@
 //!
 //! Invariants, checked after every event of a random walk by [`invariants::check`]:
 //! - At most one generation of a job acts (RG-3); commits of a fenced generation are never asked for (RG-1).
+//! - A node with ranks that no plan places there takes no work until its agent has confirmed that they ended (RG-3).
 //! - A node is cordoned only for a root, and only within the budget (RG-6, RG-7).
 //! - Every phase that waits has a timer (RG-9).
 //! - Same events, same state, same actions (RG-8): no clock, no randomness, no files, ordered maps throughout.
@@ -18,31 +19,49 @@
 //! "keep ranks where they were".
 
 mod action;
+pub mod authority;
 mod brain;
 mod calls;
 mod cases;
 mod catalogue;
 mod checkpoints;
+mod cordon_budget;
 mod event;
+mod fence;
 mod fleet;
+mod floors;
 pub mod invariants;
 mod job;
+mod launch_record;
+mod limits;
+mod lives;
+mod order_ledger;
 mod plan;
 mod plan_check;
 mod policy;
 mod recovery;
 mod rhythm;
 mod state;
+mod suspicion;
 mod tempo;
 mod views;
+mod witness_ring;
 
-pub use action::Action;
-pub use brain::{Adoption, Answers, Hang, scope_of, step};
-pub use event::{Event, Stamped, Timer};
+pub use action::{Action, ChunkName};
+pub use brain::{Adoption, Answers, Hang, RefusedEvidence, scope_of, step};
+pub use cordon_budget::CordonBudget;
+pub use event::{CheckFinding, Event, Stamped, Timer};
+pub use fence::FenceRequest;
 pub use fleet::{Fleet, Node};
+pub use floors::GenerationFloors;
 pub use job::{Job, Phase};
+pub use launch_record::LaunchRecord;
+pub use limits::Removed;
+pub use lives::{ControllerLives, JournalLoss};
+pub use order_ledger::OrderLedger;
 pub use plan::{Plan, PlanKind};
 pub use plan_check::{PlanProblem, plan_check};
-pub use policy::{Gate, Policy, Record};
+pub use policy::{Gate, Policy, RULES, Record};
 pub use state::State;
 pub use tempo::{Slow, Tempo};
+pub use witness_ring::{WITNESSES_MAX, WitnessRing};

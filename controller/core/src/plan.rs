@@ -1,10 +1,10 @@
 //! Plans: the wanted state of one job.
 
 use rankguard_model::{CaseId, Generation, JobId, NodeId, Placement, PlanId, Rank, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What kind of change a plan makes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlanKind {
     /// The first generation.
@@ -44,7 +44,7 @@ impl PlanKind {
 }
 
 /// A wanted state of one job. Never changed; a better one has it as its parent.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Its number.
     pub id: PlanId,
@@ -54,6 +54,9 @@ pub struct Plan {
     pub job: JobId,
     /// The generation it brings.
     pub generation: Generation,
+    /// The start of the controller in which it was made; 0 where it is not known. A generation is known by its number and
+    /// this.
+    pub life: u64,
     /// What kind of change it is.
     pub kind: PlanKind,
     /// Its nodes, in group order.
@@ -89,6 +92,12 @@ impl Plan {
                 node: node.clone(),
             })
             .collect()
+    }
+
+    /// The node that a rank is placed on: ranks are numbered node by node.
+    pub fn node_of(&self, rank: Rank) -> Option<&NodeId> {
+        let position = rank.0.checked_div(self.ranks_per_node)?;
+        self.nodes.get(usize::try_from(position).ok()?)
     }
 
     /// As a sentence.

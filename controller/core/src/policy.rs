@@ -6,6 +6,11 @@ use rankguard_checkpoint_schedule::priors::Prior;
 use rankguard_checkpoint_schedule::rates::{Rates, Scope};
 use serde::{Deserialize, Serialize};
 
+use crate::limits::DRAFTS_MAX;
+
+/// Newest version of the decision rules.
+pub const RULES: u32 = 1;
+
 /// How the brain decides. All durations are on the controller's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -17,6 +22,9 @@ pub struct Policy {
     /// How long it may take to commit what an ended generation had sealed, before the next one starts, milliseconds; 0: only
     /// what was told in time is committed.
     pub adopt_ms: u64,
+    /// How long a job waits for a checkpoint that cannot be read and is not known to be damaged, milliseconds. Then it goes on from
+    /// the one before.
+    pub store_wait_ms: u64,
     /// How long agents may take to start ranks, milliseconds.
     pub launch_ms: u64,
     /// How long ranks may take from their start to their first step, milliseconds (imports, restore, rendezvous).
@@ -57,8 +65,22 @@ pub struct Policy {
     /// Only recorded evidence is taken: what follows from it is marked as replayed, and no job is run.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub replay_only: bool,
-    /// Nodes that may be cordoned by verdicts at one time, as a share of all nodes; at least one (RG-6).
+    /// Nodes that may be cordoned at one time before verdicts cordon no more, as a share of live nodes; at least one (RG-6).
+    /// As many automatic cordons are allowed within `cordon_window_ms`.
     pub cordon_share: Share,
+    /// Window of the rate breaker for automatic cordons, milliseconds.
+    pub cordon_window_ms: u64,
+    /// A node that has been lost for so long, is not cordoned and has no part in a job is forgotten, milliseconds.
+    pub forget_ms: u64,
+    /// Version of the decision rules that the journal begins with. Absent in journals of before there were versions: a replay
+    /// must decide as it was decided then, up to [`crate::Event::RulesAdopted`].
+    #[serde(default = "rules_without_version")]
+    pub rules: u32,
+}
+
+/// Journals of before there were versions.
+fn rules_without_version() -> u32 {
+    0
 }
 
 /// Failures that were counted, by what they took with them, and the node-hours in which they came.
@@ -99,6 +121,7 @@ impl Default for Policy {
             settle_ms: 1_500,
             fence_ms: 15_000,
             adopt_ms: 60_000,
+            store_wait_ms: 600_000,
             launch_ms: 30_000,
             first_step_ms: 900_000,
             stall_ms: 1_800_000,
@@ -118,12 +141,15 @@ impl Default for Policy {
             record: Record::default(),
             replay_only: false,
             cordon_share: Share(10),
+            cordon_window_ms: 600_000,
+            forget_ms: 7 * 86_400_000,
+            rules: RULES,
         }
     }
 }
 
 impl Policy {
-    /// Nodes that verdicts may have cordoned at one time, of so many.
+    /// Nodes that may be cordoned at one time before verdicts cordon no more, of so many.
     pub fn cordon_budget(&self, nodes: usize) -> usize {
         (nodes * self.cordon_share.0 as usize / 100).max(1)
     }
@@ -155,10 +181,19 @@ impl Policy {
     /// The settings of diagnosis that follow from these.
     pub(crate) fn diagnosis(&self) -> rankguard_diagnosis::Policy {
         let settle = Duration::from_millis(self.settle_ms);
-        rankguard_diagnosis::Policy {
+        let defaults = rankguard_diagnosis::Policy {
             settle,
             cap: settle * 3,
             ..rankguard_diagnosis::Policy::default()
+        };
+        if self.replay_only {
+            return defaults;
+        }
+        rankguard_diagnosis::Policy {
+            drafts: DRAFTS_MAX,
+            draft_bytes: 256 << 10,
+            dump_bytes: 32 << 20,
+            ..defaults
         }
     }
 }
@@ -185,6 +220,10 @@ mod tests {
         let text = serde_json::to_string(&policy).expect("JSON");
         assert_eq!(serde_json::from_str::<Policy>(&text).ok(), Some(policy));
         // Journals that were begun before there was a record.
-        assert_eq!(serde_json::from_str::<Policy>("{}").ok(), Some(Policy::default()));
+        let before = Policy {
+            rules: 0,
+            ..Policy::default()
+        };
+        assert_eq!(serde_json::from_str::<Policy>("{}").ok(), Some(before));
     }
 }

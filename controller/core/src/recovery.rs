@@ -6,6 +6,7 @@ use rankguard_model::{CaseId, CaseState, Entity, JobId, NodeId, Severity};
 use crate::Phase;
 use crate::brain::Turn;
 use crate::fleet::Cordon;
+use crate::limits::RETRIES_MAX;
 
 /// What to do about a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,14 +113,9 @@ impl Turn<'_> {
         if entry.cordon.is_some() {
             return Some(node);
         }
-        let (used, budget) = (
-            self.state.fleet.cordoned_by_verdict(),
-            self.state.policy.cordon_budget(self.state.fleet.len()),
-        );
-        if used >= budget {
-            let text = format!(
-                "node {node} stays in use: {used} nodes are cordoned and {budget} may be; a person must decide"
-            );
+        let budget = self.state.cordon_budget(self.at);
+        if let Some(refusal) = budget.refusal() {
+            let text = format!("node {node} stays in use: {refusal}; a person must decide");
             self.announce(format!("case {id}: {text}"));
             self.note(Some(id), text);
             return None;
@@ -131,6 +127,7 @@ impl Turn<'_> {
                 since: self.at,
                 reason,
                 case: Some(id),
+                limit: budget.limit,
             },
         );
         self.node_span(&node);
@@ -159,6 +156,7 @@ impl Turn<'_> {
     fn answer(&mut self, name: &JobId, concluded: &Concluded, isolated: bool) -> Answer {
         let verdict = &concluded.verdict;
         let retries_max = self.state.policy.user_retries;
+        let waits_for_store = self.waits_for_store(name);
         let Some(job) = self.state.jobs.get_mut(name) else {
             return Answer::Nothing("the job is gone");
         };
@@ -176,12 +174,15 @@ impl Turn<'_> {
         if !on_isolated && !lost_node && !concluded.failed {
             return Answer::Nothing("every rank of the job is alive, so nothing is restarted");
         }
-        if on_isolated || lost_node {
+        if on_isolated || lost_node || waits_for_store {
             return Answer::Restart;
         }
         let user = USER_LAYERS.contains(&verdict.layer.as_str());
         let user = user || concluded.order_failed;
         let limit = if user { retries_max } else { job.spec.max_restarts };
+        if job.retries.len() >= RETRIES_MAX && !job.retries.contains_key(&concluded.signature) {
+            job.retries.pop_first();
+        }
         let count = job.retries.entry(concluded.signature.clone()).or_insert(0);
         if *count < limit {
             *count += 1;

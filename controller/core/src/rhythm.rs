@@ -4,10 +4,10 @@ use rankguard_checkpoint_schedule::average::Average;
 use rankguard_checkpoint_schedule::governor::Governor;
 use rankguard_checkpoint_schedule::rates::Rates;
 use rankguard_model::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Measured costs, observed failures and the interval in force, over all generations of a job.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rhythm {
     /// How often its nodes fail, beginning with what was believed before it ran.
     pub rates: Rates,

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use rankguard_model::{Rank, Step, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Reports of a rank that are compared: the newest. Agents thin them.
 const REPORTS: usize = 16;
@@ -32,14 +32,14 @@ const SPREAD: f64 = 0.01;
 const FEW: usize = 3;
 
 /// The steps of one generation's ranks.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tempo {
     ranks: BTreeMap<Rank, Steps>,
     looked: Option<Timestamp>,
 }
 
 /// The steps of one rank.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Steps {
     newest: Step,
     /// Milliseconds, oldest first.
@@ -52,7 +52,7 @@ struct Steps {
 }
 
 /// A rank that is slower than the others.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Slow {
     /// What its steps take, median, milliseconds.
     pub step_ms: f64,

@@ -1,7 +1,12 @@
 //! The state as operators see it.
 
-use rankguard_model::{CaseState, JobView, NodeView, Placement, StatusView, StragglerView, Timestamp};
+use std::collections::BTreeMap;
 
+use rankguard_model::{
+    CaseState, JobId, JobView, NodeView, Placement, StatusView, StragglerView, Timestamp, UnconfirmedNode,
+};
+
+use crate::brain::RefusedEvidence;
 use crate::tempo::Slow;
 use crate::{Fleet, Job, Node, Phase, Plan, State};
 
@@ -13,11 +18,7 @@ impl State {
             at,
             nodes: self.nodes(&self.fleet),
             node_spans: self.node_spans.clone(),
-            jobs: self
-                .jobs
-                .values()
-                .map(|job| job_view(job, self.policy.hang_ms))
-                .collect(),
+            jobs: self.job_views(at),
             open_cases: self
                 .cases
                 .all()
@@ -26,6 +27,21 @@ impl State {
                 .map(|case| case.id)
                 .collect(),
         }
+    }
+
+    fn job_views(&self, at: Timestamp) -> Vec<JobView> {
+        let mut unconfirmed: BTreeMap<&JobId, Vec<UnconfirmedNode>> = BTreeMap::new();
+        for (_, node) in self.fleet.iter() {
+            for (job, request) in &node.fences {
+                let view = request.view(at, node, &self.policy);
+                unconfirmed.entry(job).or_default().push(view);
+            }
+        }
+        let view = |job: &Job| JobView {
+            unconfirmed: unconfirmed.get(&job.spec.id).cloned().unwrap_or_default(),
+            ..job_view(job, self.policy.hang_ms)
+        };
+        self.jobs.values().map(view).collect()
     }
 
     fn nodes(&self, fleet: &Fleet) -> Vec<NodeView> {
@@ -44,6 +60,8 @@ impl State {
                 job: job_on(name).map(|job| job.spec.id.clone()),
                 address: node.info.peer_address.clone(),
                 failure_domain: node.info.failure_domain.clone(),
+                refused_evidence: self.refused.get(name).map_or(0, RefusedEvidence::count),
+                lease_ms: node.info.lease_ms,
             })
             .collect()
     }
@@ -51,7 +69,21 @@ impl State {
 
 fn node_reason(node: &Node) -> Option<String> {
     let silent = node.lost_since.map(|since| format!("no word since {since}"));
-    silent.or_else(|| node.cordon.as_ref().map(|cordon| cordon.reason.clone()))
+    let cordon = || node.cordon.as_ref().map(|cordon| cordon.reason.clone());
+    let (job, request) = match node.fences.iter().next() {
+        Some(fence) => fence,
+        None => return silent.or_else(cordon),
+    };
+    let fencing = format!(
+        "ranks of job {job} below generation {} have not been confirmed as ended{}",
+        request.generation,
+        if request.overdue {
+            "; its agent is asked again"
+        } else {
+            ""
+        }
+    );
+    silent.or_else(cordon).or(Some(fencing))
 }
 
 fn job_view(job: &Job, hang_ms: u64) -> JobView {
@@ -75,6 +107,7 @@ fn job_view(job: &Job, hang_ms: u64) -> JobView {
         copies_failed: job.checkpoints.copies_failed,
         copy_reason: job.checkpoints.copy_reason.clone(),
         stragglers: stragglers(job),
+        unconfirmed: Vec::new(),
         progress: job.progress.clone(),
         spans: job.spans.clone(),
         submitted_at: job.submitted_at,

@@ -65,6 +65,7 @@ fn found(cluster: &mut Cluster, seals: Vec<ShardSeal>) {
         job: job(),
         generation: cluster.generation(),
         seals,
+        newest: None,
         problem: None,
     });
 }
@@ -198,6 +199,7 @@ fn rg_9_a_store_and_nodes_that_do_not_answer_cost_a_wait_and_no_job() {
             job: job(),
             generation: Generation(2),
             seals: vec![seal(6, 50), seal(7, 50)],
+            newest: None,
             problem: None,
         });
         assert!(cluster.manifests.is_empty());

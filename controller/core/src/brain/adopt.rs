@@ -10,14 +10,14 @@
 use std::collections::BTreeSet;
 
 use rankguard_model::{Body, Evidence, Finish, Generation, HeldIn, JobId, NodeId, Order, Peer, ShardSeal, Step};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Turn;
 use crate::job::rules;
 use crate::{Action, Job, Phase};
 
 /// How far it has come.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "stage", rename_all = "kebab-case")]
 pub enum Adoption {
     /// The store is asked what is there.

@@ -1,6 +1,6 @@
 //! What evidence says of the progress of plans and checkpoints.
 
-use rankguard_model::{Body, Entity, Evidence, Generation, JobId, ProgressPoint, Rank, Source, Step};
+use rankguard_model::{Body, Entity, Evidence, Generation, JobId, ProgressPoint, Rank};
 
 use super::Turn;
 use crate::job::rules;
@@ -10,11 +10,20 @@ impl Turn<'_> {
     pub(super) fn evidence_arrived(&mut self, evidence: &Evidence) {
         let seen = self.state.seen.entry(evidence.id.node.clone()).or_default();
         *seen = (*seen).max(evidence.id.seq);
+        if self.evidence_refused(evidence) {
+            return;
+        }
+        self.clear_refusals(&evidence.id.node);
         self.take_report(evidence);
+        // A stale order is no sign of the node's health.
+        if matches!(evidence.body, Body::OrderFailed { newest: Some(_), .. }) {
+            return;
+        }
+        self.lease_ended(evidence);
         self.witness(evidence);
         self.rank_silent(evidence);
         self.ras_answered(evidence);
-        self.distrust_checkpoint(evidence);
+        self.restore_failed(evidence);
         self.watch_risk(evidence);
     }
 
@@ -24,9 +33,33 @@ impl Turn<'_> {
             job,
             generation,
             master_port,
+            ended,
+            left,
         } = &evidence.body
         {
-            return self.node_fenced(job, *generation, &evidence.id.node, *master_port);
+            self.ranks_ended(&evidence.id.node, job, *generation, *ended, left);
+            if left.is_empty() {
+                self.node_fenced(job, *generation, &evidence.id.node, *master_port);
+            }
+            return;
+        }
+        if let Body::OrderFailed {
+            job,
+            generation,
+            reason,
+            ..
+        } = &evidence.body
+        {
+            self.fence_failed(&evidence.id.node, job, *generation, reason);
+        }
+        if let Body::Stopped {
+            job,
+            generation,
+            ended,
+            left,
+        } = &evidence.body
+        {
+            return self.ranks_ended(&evidence.id.node, job, generation.next(), *ended, left);
         }
         if let Body::Preflighted {
             job,
@@ -36,6 +69,15 @@ impl Turn<'_> {
         } = &evidence.body
         {
             return self.node_preflighted(job, *generation, &evidence.id.node, failed, environment);
+        }
+        if let Body::OrderFailed {
+            job,
+            generation,
+            newest: Some(newest),
+            ..
+        } = &evidence.body
+        {
+            return self.order_refused(job, &evidence.id.node, *generation, *newest);
         }
         if let Body::Copied { .. } = &evidence.body {
             return self.copy_told(evidence);
@@ -63,9 +105,13 @@ impl Turn<'_> {
         else {
             return;
         };
+        if job.plan.as_ref().is_none_or(|plan| rank.0 >= plan.world_size()) {
+            return;
+        }
         match &evidence.body {
-            Body::RankStarted { .. } => {
+            Body::RankStarted { pid } => {
                 job.running.insert(*rank);
+                job.launch_record.started(*rank, *pid);
                 job.open_span(at, node, *rank, "starting");
                 if let Phase::Launching { waiting, .. } = &mut job.phase {
                     waiting.remove(rank);
@@ -115,7 +161,9 @@ impl Turn<'_> {
             }
             Body::Restored { from, .. } => {
                 let all = &mut job.restored;
-                (all.arena, all.peer, all.disk) = (all.arena + from.arena, all.peer + from.peer, all.disk + from.disk);
+                all.arena = all.arena.saturating_add(from.arena);
+                all.peer = all.peer.saturating_add(from.peer);
+                all.disk = all.disk.saturating_add(from.disk);
             }
             Body::ShardSealed { step, stall_ms, .. } => job.checkpoints.sealed(*generation, *step, *rank, *stall_ms),
             Body::ShardDurable { seal } => {
@@ -199,40 +247,5 @@ impl Turn<'_> {
         let committable = job.committable();
         let manifest = committable.and_then(|generation| job.checkpoints.complete(name, generation));
         self.commit(name, manifest);
-    }
-
-    /// A checkpoint that cannot be read from any tier is struck off, so that the next generation starts from the one
-    /// before. When none is left the job is stopped: starting from nothing would throw its work away without a word.
-    fn distrust_checkpoint(&mut self, evidence: &Evidence) {
-        let (Entity::Rank { job: name, .. }, Source::Checkpoint) = (&evidence.entity, evidence.source) else {
-            return;
-        };
-        let corrupt = evidence
-            .marks
-            .iter()
-            .find(|mark| mark.class.as_str() == "checkpoint-corrupt");
-        let number = |field: &str| corrupt?.fields.get(field)?.parse::<u64>().ok();
-        let (Some(step), Some(generation)) = (number("step"), number("generation")) else {
-            return;
-        };
-        let Some(job) = self.state.jobs.get_mut(name) else {
-            return;
-        };
-        if !job.checkpoints.distrust(Generation(generation), Step(step)) {
-            return;
-        }
-        let next = job.checkpoints.newest().map(|newest| newest.step);
-        match next {
-            Some(next) => self.announce(format!(
-                "checkpoint of step {step} of job {name} cannot be read; step {next} is next"
-            )),
-            None => self.stop_job(
-                name,
-                format!(
-                    "none of its committed checkpoints can be read; the last was of step {step}: repair the store, or \
-                     submit the job anew to start from nothing"
-                ),
-            ),
-        }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_diagnosis::Fact;
 use rankguard_model::{ClassId, FailedCheck, Generation, JobId, NodeId, Order, Peer, Preflight};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::Turn;
 use crate::policy::Gate;
@@ -17,7 +17,7 @@ use crate::{Job, Phase};
 /// Failures of one node that become cases.
 const CASES: usize = 8;
 /// The check that one node makes of the others: its subject is the node that is bad.
-const BETWEEN: &str = "between";
+pub(crate) const BETWEEN: &str = "between";
 /// What must be equal by name, or by how its name begins, and the failure that a difference is. Differences of other things
 /// are told only.
 const STRICT: [(&str, &str); 4] = [
@@ -28,7 +28,7 @@ const STRICT: [(&str, &str); 4] = [
 ];
 
 /// What the nodes of the coming generation have said.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answers {
     /// Who has not.
     pub(crate) waiting: BTreeSet<NodeId>,
@@ -127,14 +127,24 @@ impl Turn<'_> {
             // A node asks several things one after the other.
             deadline_ms: self.state.policy.preflight_ms / 4,
             between: self.between(job, node),
+            links: self.measured_nodes(job),
         };
         self.order(node, Order::Preflight(wanted));
     }
 
     /// The nodes among which this one has the ways measured: all of the job, where it is the first.
     fn between(&self, job: &Job, node: &NodeId) -> Vec<Peer> {
-        let measures = self.state.policy.preflight_between && job.nodes().first() == Some(node);
-        let nodes = job.nodes().iter().filter(|_| measures && job.nodes().len() > 1);
+        if job.nodes().first() == Some(node) {
+            self.measured_nodes(job)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// The nodes of a job that measure with each other; none where nothing is measured.
+    fn measured_nodes(&self, job: &Job) -> Vec<Peer> {
+        let is_measured = self.state.policy.preflight_between && job.nodes().len() > 1;
+        let nodes = job.nodes().iter().filter(|_| is_measured);
         let peer = |node: &NodeId| {
             let info = &self.state.fleet.get(node)?.info;
             Some(Peer {

@@ -15,7 +15,7 @@ use crate::{Adoption, Job, Phase, Timer, plan_check};
 
 impl Turn<'_> {
     pub(super) fn job_submitted(&mut self, spec: &JobSpec) {
-        if self.state.jobs.contains_key(&spec.id) {
+        if self.state.has_job_name(&spec.id) {
             return self.announce(format!(
                 "job {} exists already; the second submission is ignored",
                 spec.id
@@ -46,7 +46,7 @@ impl Turn<'_> {
             // A job that already ran does not wait for its full size: it goes on with what there is.
             _ => true,
         };
-        if case.is_some() && job.fruitless >= job.spec.max_restarts {
+        if case.is_some() && job.fruitless >= job.spec.max_restarts && !self.waits_for_store(name) {
             let times = job.fruitless;
             return self.stop_job(
                 name,
@@ -61,7 +61,8 @@ impl Turn<'_> {
             id: self.state.next_plan,
             parent: job.plan.as_ref().map(|plan| plan.id),
             job: name.clone(),
-            generation: job.generation.next(),
+            generation: job.generation.max(self.state.floors.of(name)).next(),
+            life: self.state.lives.current(),
             kind: PlanKind::of(job.nodes(), &nodes),
             nodes,
             ranks_per_node: slots,
@@ -114,17 +115,26 @@ impl Turn<'_> {
                 .filter(|node| self.state.fleet.is_live(node))
                 .cloned(),
         );
+        let left = job.nodes().iter().filter(|node| !plan.nodes.contains(node));
+        let left: Vec<NodeId> = left.cloned().collect();
+        for node in &left {
+            self.require_fence(node, &name, plan.generation, plan.case);
+        }
+        let members = self.members_of(&plan);
         self.state.next_plan = plan.id.next();
         self.state.plans.insert(plan.id, plan.clone());
+        self.state.limit_plans(&name);
         self.announce(format!("job {name}: {}", plan.describe()));
         self.note_plan(&plan);
         self.observe_failure(&plan);
         let at = self.at;
+        let waits = self.waits_for_store(&name);
         if let Some(job) = self.state.jobs.get_mut(&name) {
             job.generation = plan.generation;
-            job.fruitless += u32::from(plan.case.is_some());
+            job.fruitless += u32::from(plan.case.is_some() && !waits);
             job.plan = Some(plan);
             job.running.clear();
+            job.launch_record.begin(members.clone());
             job.hang = super::Hang::default();
             job.tempo = Tempo::default();
             job.answers = super::Answers::default();
@@ -140,13 +150,29 @@ impl Turn<'_> {
         }
         self.state.place(&name);
         self.wait_at_most(&name, self.state.policy.gate_wait_ms());
-        for node in waiting {
+        // Nodes that hold images of the generation that trained last learn who may read them; nothing waits for their answer.
+        let holders = members.into_iter().filter(|node| self.state.fleet.is_live(node));
+        let fenced: BTreeSet<NodeId> = waiting.into_iter().chain(holders).collect();
+        for node in fenced {
             if let Some(job) = self.state.jobs.get(&name) {
                 let order = fence_order(&name, job, &node);
                 self.order(&node, order);
             }
         }
         self.ask_nodes(&name);
+    }
+
+    /// Nodes that may read and write images of the job from a plan on: its own, and those of the generation that trained last,
+    /// which hold what is adopted and restored.
+    fn members_of(&self, plan: &Plan) -> BTreeSet<NodeId> {
+        let trained = self.state.jobs.get(&plan.job).map(|job| job.checkpoints.trained());
+        let mut before = self.state.plans.values().rev().filter(|before| before.job == plan.job);
+        let before = before.find(|before| Some(before.generation) == trained);
+        plan.nodes
+            .iter()
+            .chain(before.into_iter().flat_map(|before| &before.nodes))
+            .cloned()
+            .collect()
     }
 
     pub(super) fn node_fenced(
@@ -179,11 +205,15 @@ impl Turn<'_> {
         };
         let world_size = job.plan.as_ref().map_or(0, Plan::world_size) as usize;
         match &job.phase {
-            // A manifest that is being written decides where the next generation starts.
+            // A manifest that is being written, or a checkpoint that is being checked, decides where the next generation starts.
             Phase::Fencing {
                 waiting,
                 port: Some(port),
-            } if waiting.is_empty() && job.answers.waiting.is_empty() && job.checkpoints.committing.is_none() => {
+            } if waiting.is_empty()
+                && job.answers.waiting.is_empty()
+                && job.checkpoints.committing.is_none()
+                && !job.checkpoints.suspicions.is_checking() =>
+            {
                 let port = *port;
                 self.adopt(name, port);
             }
@@ -250,6 +280,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn launch_node(&mut self, name: &JobId, node: &NodeId, port: u16) {
+        self.note_restore_point(name);
         let Some(job) = self.state.jobs.get(name) else { return };
         let Some(plan) = &job.plan else { return };
         let host = |node: &NodeId| {
@@ -307,14 +338,26 @@ impl Turn<'_> {
                 .as_ref()
                 .map(|policy| policy.tiers.clone())
                 .unwrap_or_default(),
+            user: job.spec.user.clone(),
         };
         self.order(node, Order::Launch(launch));
+    }
+
+    /// Records the checkpoint that the ranks of a job are ordered to load.
+    fn note_restore_point(&mut self, name: &JobId) {
+        if let Some(job) = self.state.jobs.get_mut(name)
+            && let Some(newest) = job.checkpoints.newest()
+        {
+            let checkpoint = (newest.generation, newest.step);
+            job.launch_record.restores(job.generation, checkpoint);
+        }
     }
 
     pub(super) fn first_step(&mut self, name: &JobId, at: Timestamp) {
         let now = self.at;
         if let Some(job) = self.state.jobs.get_mut(name) {
             job.phase = Phase::Running;
+            job.checkpoints.suspicions.readable();
             for place in job.plan.iter().flat_map(Plan::placements).collect::<Vec<_>>() {
                 job.open_span(now, &place.node, place.rank, "running");
             }
@@ -341,12 +384,13 @@ impl Turn<'_> {
         job.ended_at = Some(at);
         job.deadline = None;
         job.close_spans(at, |_| true);
-        let (generation, nodes) = (job.generation, job.nodes().to_vec());
+        let (generation, nodes, case) = (job.generation, job.nodes().to_vec(), job.case);
         self.state.place(name);
         self.drop_timer(name);
         self.announce(format!("job {name} stopped: {reason}"));
         self.note_stopped(name, &reason);
         for node in nodes {
+            self.require_fence(&node, name, generation.next(), case);
             self.order(
                 &node,
                 Order::Stop {

@@ -2,24 +2,33 @@
 
 mod adopt;
 mod evidence;
+mod fencing;
+mod floors;
+mod forget;
 mod gate;
 mod hang;
 mod interval;
 mod jobs;
+mod lease;
 mod nodes;
+mod refusals;
 mod risk;
 mod stragglers;
+mod suspects;
 mod twins;
 mod waits;
 
 pub use adopt::Adoption;
 pub use gate::Answers;
+pub(crate) use gate::BETWEEN;
 pub use hang::Hang;
 pub use interval::scope_of;
+use rankguard_checkpoint_format::CheckpointId;
 use rankguard_model::{CheckpointPolicy, JobId, NodeId, Order, Rank, Stays, Timestamp};
+pub use refusals::RefusedEvidence;
 
 use crate::fleet::Cordon;
-use crate::{Action, Event, Job, Plan, Stamped, State};
+use crate::{Action, Event, Job, Stamped, State};
 
 /// How long ranks get between SIGTERM and SIGKILL when a job is stopped.
 const STOP_GRACE_MS: u64 = 2_000;
@@ -31,7 +40,9 @@ pub fn step(state: &mut State, stamped: &Stamped) -> Vec<Action> {
         at: stamped.at,
         actions: Vec::new(),
     };
+    let cases = turn.state.cases().len();
     turn.take(&stamped.event);
+    turn.limit(&stamped.event, cases);
     turn.actions
 }
 
@@ -45,7 +56,12 @@ pub(crate) struct Turn<'a> {
 impl Turn<'_> {
     fn take(&mut self, event: &Event) {
         match event {
-            Event::ControllerStarted => self.resume(),
+            Event::ControllerStarted => {
+                self.resume();
+                self.resume_checks();
+            }
+            Event::LifeBegan { life, position } => self.state.lives.begin(*life, *position),
+            Event::JournalDiffers { node, mark } => self.journal_differs(node, mark),
             Event::NodeJoined { info } => self.node_joined(info),
             Event::NodeFellSilent { node, last_heard } => self.node_fell_silent(node, *last_heard),
             Event::CatalogueGiven { files } => self.learn(files),
@@ -107,8 +123,22 @@ impl Turn<'_> {
                 job,
                 generation,
                 seals,
+                newest,
                 problem,
-            } => self.shards_found(job, *generation, seals, problem.as_deref()),
+            } => {
+                if !self.begins_above_store(job, *generation, *newest) {
+                    self.shards_found(job, *generation, seals, problem.as_deref());
+                }
+            }
+            Event::CheckpointChecked {
+                job,
+                step,
+                generation,
+                finding,
+            } => {
+                let (step, generation) = (*step, *generation);
+                self.checkpoint_checked(job, CheckpointId { step, generation }, finding);
+            }
             Event::TimerFired { timer } => self.timer_fired(timer),
             Event::NodeCordoned { node, reason } => {
                 self.state.fleet.cordon(
@@ -117,6 +147,7 @@ impl Turn<'_> {
                         since: self.at,
                         reason: reason.clone(),
                         case: None,
+                        limit: 0,
                     },
                 );
                 self.node_span(node);
@@ -129,6 +160,7 @@ impl Turn<'_> {
                 self.node_span(node);
                 self.offer_node();
             }
+            Event::RulesAdopted { rules } => self.state.rules = self.state.rules.max(*rules),
         }
         self.watch_settling();
     }
@@ -155,6 +187,7 @@ impl Turn<'_> {
 
     pub(crate) fn order(&mut self, node: &NodeId, order: Order) {
         let id = self.state.take_order_id();
+        self.state.orders_sent.send(node, id, &order);
         self.actions.push(Action::SendOrder {
             node: node.clone(),
             id,
@@ -169,11 +202,7 @@ impl Turn<'_> {
 
 /// The node that runs a rank of the job's generation.
 pub(crate) fn node_of(job: &Job, rank: Rank) -> Option<NodeId> {
-    job.plan
-        .iter()
-        .flat_map(Plan::placements)
-        .find(|place| place.rank == rank)
-        .map(|place| place.node)
+    job.plan.as_ref()?.node_of(rank).cloned()
 }
 
 fn fence_order(name: &JobId, job: &Job, node: &NodeId) -> Order {
@@ -181,5 +210,6 @@ fn fence_order(name: &JobId, job: &Job, node: &NodeId) -> Order {
         job: name.clone(),
         generation: job.generation,
         reserve_port: job.nodes().first() == Some(node),
+        nodes: job.launch_record.members().to_vec(),
     }
 }

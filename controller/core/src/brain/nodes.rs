@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rankguard_diagnosis::Fact;
-use rankguard_model::{Generation, JobId, NodeId, NodeInfo, Order, Rank, Span, Timestamp};
+use rankguard_model::{JobId, NodeId, NodeInfo, Rank, Span, Timestamp};
 
 use super::risk::call_order;
-use super::{STOP_GRACE_MS, Turn, fence_order, node_of};
+use super::{Turn, fence_order};
 use crate::{Adoption, Phase, Plan, Timer};
 
 /// Stretches of node life kept for reports; beyond it the oldest are forgotten.
@@ -21,7 +21,8 @@ impl Turn<'_> {
             .fleet
             .get(&node)
             .is_some_and(|known| known.info.incarnation != info.incarnation);
-        self.state.fleet.join(self.at, info.clone());
+        let accepted = self.accepted(info);
+        self.state.fleet.join(self.at, accepted);
         self.state.diagnosis.node_returned(&node);
         self.node_span(&node);
         if restarted {
@@ -29,10 +30,12 @@ impl Turn<'_> {
             // The ranks of the old agent died with it, and its word about how they ended died too.
             self.ranks_vanished(info);
         }
+        self.take_generations(info);
         let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
         for name in names {
             self.repeat_orders(&name, &node);
         }
+        self.fence_returned(info);
         self.offer_node();
     }
 
@@ -71,6 +74,8 @@ impl Turn<'_> {
             return;
         }
         self.state.fleet.lose(self.at, node);
+        self.state.timers.remove(&Timer::Fence { node: node.clone() });
+        self.watch_departed();
         self.node_span(node);
         self.announce(format!("node {node} has been silent since {last_heard}"));
         let used = self
@@ -135,20 +140,7 @@ impl Turn<'_> {
                     self.order(node, call_order(name, &word));
                 }
             }
-            Phase::Stopped { .. } if job.generation > Generation(0) => {
-                let order = Order::Stop {
-                    job: name.clone(),
-                    generation: job.generation,
-                    grace_ms: STOP_GRACE_MS,
-                };
-                if job
-                    .running
-                    .iter()
-                    .any(|rank| node_of(job, *rank).as_ref() == Some(node))
-                {
-                    self.order(node, order);
-                }
-            }
+            // The ranks of a job that is over are ended by the fences of the node.
             _ => {}
         }
     }
@@ -180,6 +172,7 @@ impl Turn<'_> {
             rankguard_model::NodeState::Healthy => "healthy",
             rankguard_model::NodeState::Cordoned => "cordoned",
             rankguard_model::NodeState::Lost => "lost",
+            rankguard_model::NodeState::Fencing => "fencing",
         };
         let spans = &mut self.state.node_spans;
         if let Some(open) = spans.iter_mut().find(|span| span.node == *node && span.to.is_none()) {

@@ -48,6 +48,8 @@ impl Turn<'_> {
             Timer::Grow { job } => self.grow(job),
             Timer::Hang { job, generation } => self.hang_due(job, *generation),
             Timer::PhaseDeadline { job, generation } => self.phase_overdue(job, *generation),
+            Timer::Fence { node } => self.fence_overdue(node),
+            Timer::Forget => self.forget_departed(),
         }
     }
 
@@ -134,6 +136,8 @@ impl Turn<'_> {
             self.announce(format!("node {node} {what}"));
             if self.state.fleet.is_live(node) {
                 self.state.fleet.lose(self.at, node);
+                self.state.timers.remove(&Timer::Fence { node: node.clone() });
+                self.watch_departed();
                 self.node_span(node);
                 self.witness_fact(&Fact::NodeSilent {
                     node: node.clone(),

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rankguard_checkpoint_format::Manifest;
-use rankguard_core::{Action, Event, Policy, Stamped, State, invariants, step};
+use rankguard_checkpoint_format::{CheckpointId, Manifest};
+use rankguard_core::{Action, ChunkName, Event, Policy, Stamped, State, invariants, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
     Body, Case, CheckpointPolicy, CheckpointTiers, ClockOffset, Entity, Evidence, EvidenceId, FailedCheck, Generation,
@@ -25,6 +25,8 @@ pub(crate) struct Cluster {
     pub(crate) looks: Vec<Look>,
     /// Manifests that nobody has written.
     pub(crate) manifests: Vec<Manifest>,
+    /// Checkpoints that are to be read and were not.
+    pub(crate) checks: Vec<(CheckpointId, Option<ChunkName>)>,
 }
 
 /// What is wanted of a store.
@@ -57,6 +59,7 @@ impl Cluster {
             announced: Vec::new(),
             looks: Vec::new(),
             manifests: Vec::new(),
+            checks: Vec::new(),
         };
         for number in 0..4 {
             let info = NodeInfo {
@@ -69,6 +72,8 @@ impl Cluster {
                 failure_domain: String::new(),
                 running: Vec::new(),
                 clock: ClockOffset::default(),
+                lease_ms: 0,
+                history: rankguard_model::NodeHistory::default(),
             };
             cluster.tell(Event::NodeJoined { info });
         }
@@ -118,6 +123,7 @@ impl Cluster {
             ranks_per_node: 2,
             checkpoint,
             max_restarts: 3,
+            user: None,
         };
         self.tell(Event::JobSubmitted { spec });
     }
@@ -132,6 +138,7 @@ impl Cluster {
                     generation, of, after, ..
                 } => self.looks.push(Look { generation, of, after }),
                 Action::CommitManifest { manifest, .. } => self.manifests.push(manifest),
+                Action::CheckCheckpoint { id, chunk, .. } => self.checks.push((id, chunk)),
                 Action::SetTimer { .. } => {}
             }
         }
@@ -191,11 +198,23 @@ impl Cluster {
                     job,
                     generation,
                     reserve_port,
+                    ..
                 } => {
                     let body = Body::Fenced {
                         job,
                         generation,
                         master_port: reserve_port.then_some(29_500),
+                        ended: 0,
+                        left: Vec::new(),
+                    };
+                    self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
+                }
+                Order::Stop { job, generation, .. } => {
+                    let body = Body::Stopped {
+                        job,
+                        generation,
+                        ended: 2,
+                        left: Vec::new(),
                     };
                     self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
                 }

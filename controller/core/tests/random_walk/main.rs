@@ -8,9 +8,9 @@ mod walk;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use rankguard_core::{Adoption, Stamped, State, step};
+use rankguard_core::{Adoption, CheckFinding, Stamped, State, step};
 use rankguard_faults::Catalogue;
-use rankguard_model::{Body, ClassId, Entity, Generation, JobState, Mark, NodeId, Rank, Role, Source};
+use rankguard_model::{Body, ClassId, Entity, Generation, JobState, Mark, NodeId, NodeState, Rank, Role, Source};
 
 use moves::{Move, moves};
 use walk::{Walk, job, node, policy};
@@ -32,6 +32,28 @@ proptest! {
         }
         prop_assert!(again == walk.state, "the journal gives another state");
     }
+
+    /// RG-8: a state that was written and read again is equal, and decides alike from then on. A journal may begin with one.
+    #[test]
+    fn a_state_read_back_at_any_moment_goes_on_as_the_one_that_was_written(list in moves(), cut in 0_usize..100) {
+        let mut walk = Walk::new();
+        for one in &list {
+            walk.make(one);
+        }
+        let cut = walk.journal.len() * cut / 100;
+        let mut state = State::new(policy(), Catalogue::builtin());
+        for stamped in &walk.journal[..cut] {
+            step(&mut state, stamped);
+        }
+        let text = serde_json::to_string(&state).expect("a state can be written");
+        let mut again: State = serde_json::from_str(&text).expect("a state can be read");
+        prop_assert!(again == state, "it reads back as another state");
+        prop_assert_eq!(serde_json::to_string(&again).expect("it can be written again"), text);
+        for stamped in &walk.journal[cut..] {
+            prop_assert_eq!(step(&mut again, stamped), step(&mut state, stamped));
+            prop_assert!(again == state, "it went another way after {stamped:?}");
+        }
+    }
 }
 
 /// The judge bites: a plan that nobody may carry out is refused by name.
@@ -42,6 +64,7 @@ fn a_plan_on_a_lost_node_is_refused() {
         walk.make(&Move::Join {
             node: number,
             incarnation: 0,
+            fence: None,
         });
     }
     walk.make(&Move::Submit { job: 0, min: 1, max: 2 });
@@ -66,7 +89,7 @@ fn walks_reach_the_states_that_matter() {
 
     let mut runner = TestRunner::deterministic();
     let mut reached: BTreeMap<&str, u32> = BTreeMap::new();
-    for _ in 0..300 {
+    for _ in 0..1_500 {
         let list = moves().new_tree(&mut runner).expect("moves can be drawn").current();
         let mut walk = Walk::new();
         let mut seen: BTreeMap<&str, bool> = BTreeMap::new();
@@ -98,12 +121,16 @@ fn walks_reach_the_states_that_matter() {
             }
             seen.insert("case", !walk.state.cases().is_empty());
             seen.insert("cordon", walk.state.fleet().cordoned_by_verdict() > 0);
+            let fencing = |(_, node): (&NodeId, &rankguard_core::Node)| node.state() == NodeState::Fencing;
+            if walk.state.fleet().iter().any(fencing) {
+                seen.insert("fencing", true);
+            }
         }
         for (what, _) in seen.into_iter().filter(|(_, there)| *there) {
             *reached.entry(what).or_default() += 1;
         }
     }
-    let often = ["running", "committed", "second generation", "case", "cordon"];
+    let often = ["running", "committed", "second generation", "case", "cordon", "fencing"];
     let adoption = ["adopted", "adopted out of memory", "an adopter lost"];
     for what in often.into_iter().chain(adoption) {
         assert!(reached.get(what).copied().unwrap_or(0) >= 10, "{what}: {reached:?}");
@@ -130,6 +157,7 @@ fn an_unreadable_checkpoint_gives_way_to_the_one_before_and_the_last_one_stops_t
     walk.make(&Move::Join {
         node: 0,
         incarnation: 0,
+        fence: None,
     });
     walk.make(&Move::Submit { job: 0, min: 1, max: 1 });
     for _ in 0..2 {
@@ -146,7 +174,7 @@ fn an_unreadable_checkpoint_gives_way_to_the_one_before_and_the_last_one_stops_t
             .map(|newest| newest.step.0)
     };
     assert_eq!(newest(&walk), Some(10));
-    let corrupt = |walk: &mut Walk, step: u64| {
+    let corrupt = |walk: &mut Walk, step: u64, from: u8| {
         let fields = [("step", step.to_string()), ("generation", "1".to_owned())];
         let mark = Mark {
             class: ClassId::from("checkpoint-corrupt"),
@@ -159,18 +187,40 @@ fn an_unreadable_checkpoint_gives_way_to_the_one_before_and_the_last_one_stops_t
             job: job(0),
             generation: Generation(1),
             rank: Rank(0),
-            node: node(0),
+            node: node(from),
         };
         let body = Body::Line {
             text: "it cannot be loaded".to_owned(),
             context: Vec::new(),
             repeats: 1,
         };
-        walk.report(node(0), Source::Checkpoint, entity, body, vec![mark]);
+        walk.report(node(from), Source::Checkpoint, entity, body, vec![mark]);
     };
-    corrupt(&mut walk, 10);
+    let answer = |walk: &mut Walk, finding: CheckFinding| {
+        let (job, id) = walk.checks.pop().expect("the controller is to read it");
+        assert!(walk.checks.is_empty(), "once");
+        walk.checked(job, id, finding);
+    };
+    let damaged = || CheckFinding::Damaged {
+        what: "a flipped bit".to_owned(),
+    };
+    // RG-2: a node's word alone strikes nothing off, whatever the controller finds but damage.
+    corrupt(&mut walk, 10, 0);
+    assert_eq!(newest(&walk), Some(10), "nothing is proven yet");
+    answer(&mut walk, CheckFinding::Intact);
+    assert_eq!(newest(&walk), Some(10));
+    corrupt(&mut walk, 10, 0);
+    assert!(walk.checks.is_empty(), "it was answered");
+    corrupt(&mut walk, 10, 1);
+    let reason = "no answer".to_owned();
+    answer(&mut walk, CheckFinding::Unavailable { reason });
+    assert_eq!(newest(&walk), Some(10));
+    corrupt(&mut walk, 10, 2);
+    corrupt(&mut walk, 10, 2);
+    answer(&mut walk, damaged());
     assert_eq!(newest(&walk), Some(5));
     assert_ne!(walk.state.jobs()[&job(0)].state(), JobState::Stopped);
-    corrupt(&mut walk, 5);
+    corrupt(&mut walk, 5, 2);
+    answer(&mut walk, damaged());
     assert_eq!(walk.state.jobs()[&job(0)].state(), JobState::Stopped);
 }

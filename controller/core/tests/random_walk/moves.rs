@@ -8,6 +8,12 @@ pub(super) enum Move {
     Join {
         node: u8,
         incarnation: u8,
+        /// Job, generation and life of a fence that its agent reports.
+        fence: Option<(u8, u8, u8)>,
+    },
+    /// A controller starts, perhaps on a restored journal.
+    Begin {
+        life: u8,
     },
     Silence {
         node: u8,
@@ -84,7 +90,9 @@ pub(super) enum Move {
 
 fn any_move() -> impl Strategy<Value = Move> {
     prop_oneof![
-        3 => (0..5u8, 0..3u8).prop_map(|(node, incarnation)| Move::Join { node, incarnation }),
+        3 => (0..5u8, 0..3u8, prop::option::weighted(0.3, (0..2u8, 0..9u8, 0..4u8)))
+            .prop_map(|(node, incarnation, fence)| Move::Join { node, incarnation, fence }),
+        1 => (1..4u8).prop_map(|life| Move::Begin { life }),
         1 => (0..5u8).prop_map(|node| Move::Silence { node }),
         2 => (0..2u8, 1..3u8, 0..3u8).prop_map(|(job, min, more)| Move::Submit { job, min, max: min + more }),
         1 => (0..2u8).prop_map(|job| Move::Cancel { job }),
@@ -113,8 +121,41 @@ fn any_move() -> impl Strategy<Value = Move> {
 pub(super) fn moves() -> impl Strategy<Value = Vec<Move>> {
     prop_oneof![
         3 => prop::collection::vec(any_move(), 1..80),
-        2 => towards_adoption(),
+        3 => towards_adoption(),
+        2 => towards_return(),
     ]
+}
+
+/// A node of a job is away while the job moves on, is cancelled or waits; it returns with its old ranks, and there is work
+/// for it. Other things happen in between.
+fn towards_return() -> impl Strategy<Value = Vec<Move>> {
+    let join = |node| Move::Join {
+        node,
+        incarnation: 0,
+        fence: None,
+    };
+    let submit = |job| Move::Submit { job, min: 1, max: 2 };
+    let begin = [join(0), join(1), submit(0), Move::Obey, Move::Obey];
+    let leave = prop_oneof![
+        3 => Just(Vec::new()),
+        1 => Just(vec![Move::Cancel { job: 0 }]),
+    ];
+    let timers = || prop::collection::vec(any::<u8>().prop_map(|pick| Move::Timer { pick }), 1..4);
+    let obeys = |most| prop::collection::vec(Just(Move::Obey), 0..most);
+    let chance = || prop::collection::vec(any_move(), 0..3);
+    let work = prop_oneof![Just(submit(1)), Just(join(1)), any_move()];
+    let go_on = prop_oneof![
+        4 => Just(Move::Obey),
+        2 => any::<u8>().prop_map(|pick| Move::Timer { pick }),
+        1 => any_move(),
+    ];
+    let go_on = prop::collection::vec(go_on, 2..14);
+    let parts = (0..2u8, leave, timers(), obeys(3), chance(), work, go_on);
+    parts.prop_map(move |(away, leave, timers, obeys, chance, work, go_on)| {
+        let begin = begin.iter().cloned().chain([Move::Silence { node: away }]);
+        let between = leave.into_iter().chain(timers).chain(obeys).chain(chance);
+        begin.chain(between).chain([join(away), work]).chain(go_on).collect()
+    })
 }
 
 /// A job runs, seals a step or a part of one, and loses a node or a rank; whoever is to bring what is missing may go, too. Other
@@ -124,14 +165,17 @@ fn towards_adoption() -> impl Strategy<Value = Vec<Move>> {
         Move::Join {
             node: 0,
             incarnation: 0,
+            fence: None,
         },
         Move::Join {
             node: 1,
             incarnation: 0,
+            fence: None,
         },
         Move::Join {
             node: 3,
             incarnation: 0,
+            fence: None,
         },
         Move::Submit { job: 0, min: 1, max: 2 },
         Move::Obey,

@@ -4,12 +4,21 @@ use std::collections::BTreeMap;
 
 use rankguard_core::{Event, Timer};
 use rankguard_model::{
-    Body, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Exit, Fields, Generation, JobSpec, Mark,
-    NodeInfo, NodeRange, Rank, Role, ShardSeal, Source, Step, Timestamp,
+    Body, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Exit, Fields, Generation, JobFence,
+    JobSpec, Mark, NodeHistory, NodeInfo, NodeRange, Rank, RankRef, Role, RunningRank, ShardSeal, Source, Step,
+    Timestamp,
 };
 
 use crate::moves::Move;
 use crate::walk::{CLASSES, Walk, difference, job, node};
+
+fn reported_fence((number, generation, life): (u8, u8, u8)) -> JobFence {
+    JobFence {
+        job: job(number),
+        generation: Generation(generation.into()),
+        life: life.into(),
+    }
+}
 
 impl Walk {
     pub(super) fn make(&mut self, one: &Move) {
@@ -17,20 +26,37 @@ impl Walk {
             Move::Join {
                 node: number,
                 incarnation,
+                fence,
             } => {
+                let name = node(number);
+                let incarnation = incarnation.to_string();
+                // The ranks of an agent that was started anew ended with it; one that was only cut off reports them.
+                let known = self.state.fleet().get(&name).map(|entry| &entry.info.incarnation);
+                if known != Some(&incarnation) {
+                    self.processes.remove(&name);
+                }
                 let info = NodeInfo {
-                    node: node(number),
-                    incarnation: incarnation.to_string(),
+                    node: name,
+                    incarnation,
                     host: "h".to_owned(),
                     peer_address: "h:1".to_owned(),
                     image_address: "h:1".to_owned(),
                     slots: 2,
                     failure_domain: String::new(),
-                    running: Vec::new(),
+                    running: self.running_on(number),
                     clock: ClockOffset::default(),
+                    lease_ms: 0,
+                    history: NodeHistory {
+                        fences: fence.into_iter().map(reported_fence).collect(),
+                        ..NodeHistory::default()
+                    },
                 };
                 self.tell(Event::NodeJoined { info });
             }
+            Move::Begin { life } => self.tell(Event::LifeBegan {
+                life: life.into(),
+                position: 0,
+            }),
             Move::Silence { node: number } => {
                 let last_heard = self.now;
                 self.tell(Event::NodeFellSilent {
@@ -57,6 +83,7 @@ impl Walk {
                         tiers: rankguard_model::CheckpointTiers::default(),
                     }),
                     max_restarts: 2,
+                    user: None,
                 };
                 self.tell(Event::JobSubmitted { spec });
             }
@@ -71,10 +98,13 @@ impl Walk {
                     return;
                 };
                 let generation = Generation(entry.generation.0.saturating_sub(u64::from(old)));
+                let ended = self.end_below(&node(at), &job(number), generation);
                 let body = Body::Fenced {
                     job: job(number),
                     generation,
                     master_port: port.then_some(1),
+                    ended,
+                    left: Vec::new(),
                 };
                 self.report(
                     node(at),
@@ -243,5 +273,16 @@ impl Walk {
             Move::Restart => self.tell(Event::ControllerStarted),
             Move::Obey => self.obey(),
         }
+    }
+
+    /// What an agent reports of its ranks.
+    fn running_on(&self, number: u8) -> Vec<RunningRank> {
+        let running = self.processes.get(&node(number)).into_iter().flatten();
+        let report = |rank: &RankRef| RunningRank {
+            rank: rank.clone(),
+            pid: 7,
+            step: None,
+        };
+        running.map(report).collect()
     }
 }

@@ -1,12 +1,13 @@
 //! A walk under way: the state, its journal and the world that obeys it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_core::{Action, Event, Gate, Policy, Stamped, State, invariants, step};
+use rankguard_checkpoint_format::CheckpointId;
+use rankguard_core::{Action, CheckFinding, Event, Gate, Policy, Stamped, State, invariants, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Body, ClassId, Entity, Evidence, EvidenceId, FailedCheck, Generation, JobId, Mark, NodeId, Order, Rank, Sequence,
-    ShardSeal, Source, Timestamp,
+    Body, ClassId, Entity, Evidence, EvidenceId, FailedCheck, Generation, JobId, Mark, NodeId, Order, Rank, RankRef,
+    Sequence, ShardSeal, Source, Timestamp,
 };
 
 pub(super) struct Walk {
@@ -19,8 +20,16 @@ pub(super) struct Walk {
     generations: BTreeMap<JobId, Generation>,
     /// Looks at the store that nobody has answered: whose, for which generation, of which.
     looks: Vec<(JobId, Generation, Generation)>,
+    /// Checkpoints that are to be read and were not.
+    pub(super) checks: Vec<(JobId, CheckpointId)>,
     /// Shards that stand in the store, by whoever sealed them.
     pub(super) store: BTreeMap<(JobId, Generation), Vec<ShardSeal>>,
+    /// The newest generation of each job that could commit.
+    commits: BTreeMap<JobId, Generation>,
+    /// Hidden truth: the ranks that run on each node, whatever the controller knows of them.
+    pub(super) processes: BTreeMap<NodeId, BTreeSet<RankRef>>,
+    /// What each agent was fenced to, on its disk.
+    fences: BTreeMap<(NodeId, JobId), Generation>,
 }
 
 pub(super) const CLASSES: [&str; 5] = [
@@ -70,15 +79,56 @@ impl Walk {
             manifests: Vec::new(),
             generations: BTreeMap::new(),
             looks: Vec::new(),
+            checks: Vec::new(),
             store: BTreeMap::new(),
+            commits: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            fences: BTreeMap::new(),
         }
+    }
+
+    /// An agent ends the ranks of a job below a generation and refuses them from now on.
+    pub(super) fn end_below(&mut self, node: &NodeId, job: &JobId, generation: Generation) -> u32 {
+        let fence = self.fences.entry((node.clone(), job.clone())).or_default();
+        *fence = generation.max(*fence);
+        let Some(running) = self.processes.get_mut(node) else {
+            return 0;
+        };
+        let before = running.len();
+        running.retain(|rank| rank.job != *job || rank.generation >= generation);
+        (before - running.len()) as u32
+    }
+
+    /// RG-3: a node that takes work runs nothing of another job or generation.
+    fn start_rank(&mut self, node: &NodeId, rank: RankRef) -> bool {
+        let fence = self.fences.get(&(node.clone(), rank.job.clone()));
+        if fence.is_some_and(|fence| rank.generation < *fence) {
+            return false;
+        }
+        let running = self.processes.entry(node.clone()).or_default();
+        let stale = running
+            .iter()
+            .find(|other| (&other.job, other.generation) != (&rank.job, rank.generation));
+        assert!(stale.is_none(), "RG-3: {node} starts {rank:?} beside {stale:?}");
+        running.insert(rank)
     }
 
     pub(super) fn tell(&mut self, event: Event) {
         self.now = self.now.after(std::time::Duration::from_millis(1));
         let stamped = Stamped { at: self.now, event };
+        let cordoned = self.state.fleet().cordoned_by_verdict();
         let actions = step(&mut self.state, &stamped);
         self.journal.push(stamped);
+        let fleet = self.state.fleet();
+        let limit = self.state.policy().cordon_budget(fleet.live());
+        if fleet.cordoned_by_verdict() > cordoned {
+            let used = fleet.cordoned();
+            assert!(
+                used <= limit,
+                "RG-6: {used} nodes are cordoned of {} live",
+                fleet.live()
+            );
+        }
         for action in actions {
             match action {
                 Action::SendOrder { node, order, .. } => self.orders.push((node, order)),
@@ -92,6 +142,7 @@ impl Walk {
                 Action::FindShards {
                     job, generation, of, ..
                 } => self.looks.push((job, generation, of)),
+                Action::CheckCheckpoint { job, id, .. } => self.checks.push((job, id)),
                 Action::SetTimer { .. } | Action::Announce { .. } => {}
             }
         }
@@ -107,6 +158,13 @@ impl Walk {
                 "RG-3: {name} went from generation {before} to {}",
                 job.generation
             );
+            if let Some(committable) = job.committable() {
+                let newest = self.commits.insert(name.clone(), committable).unwrap_or_default();
+                assert!(
+                    newest <= committable,
+                    "RG-3: {name} gave the commit right back from generation {newest} to {committable}"
+                );
+            }
         }
     }
 
@@ -139,6 +197,14 @@ impl Walk {
         let Some(plan) = &job.plan else { return };
         let places = plan.placements();
         let place = places[usize::from(rank) % places.len()].clone();
+        if let Body::RankExited { .. } = &body {
+            let ended = RankRef {
+                job: name.clone(),
+                generation,
+                rank: place.rank,
+            };
+            self.processes.entry(place.node.clone()).or_default().remove(&ended);
+        }
         let entity = Entity::Rank {
             job: name.clone(),
             generation,
@@ -157,8 +223,22 @@ impl Walk {
                 job,
                 generation,
                 seals,
+                newest: None,
                 problem: None,
             });
+        }
+        for (job, id) in std::mem::take(&mut self.checks) {
+            // Every third is damaged, every other third cannot be read.
+            let finding = match id.step.0 % 3 {
+                0 => CheckFinding::Intact,
+                1 => CheckFinding::Damaged {
+                    what: "a flipped bit".to_owned(),
+                },
+                _ => CheckFinding::Unavailable {
+                    reason: "no answer".to_owned(),
+                },
+            };
+            self.checked(job, id, finding);
         }
         for (node, order) in orders {
             if !self.state.fleet().is_live(&node) {
@@ -169,16 +249,28 @@ impl Walk {
                     job,
                     generation,
                     reserve_port,
+                    ..
                 } => {
+                    let ended = self.end_below(&node, &job, generation);
                     let body = Body::Fenced {
                         job,
                         generation,
                         master_port: reserve_port.then_some(29_500),
+                        ended,
+                        left: Vec::new(),
                     };
                     self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
                 }
                 Order::Launch(launch) => {
                     for slot in launch.ranks {
+                        let rank = RankRef {
+                            job: launch.job.clone(),
+                            generation: launch.generation,
+                            rank: slot.rank,
+                        };
+                        if !self.start_rank(&node, rank) {
+                            continue;
+                        }
                         let entity = Entity::Rank {
                             job: launch.job.clone(),
                             generation: launch.generation,
@@ -229,9 +321,29 @@ impl Walk {
                         Vec::new(),
                     );
                 }
-                Order::Stop { .. } | Order::Keep { .. } | Order::Checkpoint { .. } => {}
+                Order::Stop { job, generation, .. } => {
+                    let ended = self.end_below(&node, &job, generation.next());
+                    let body = Body::Stopped {
+                        job,
+                        generation,
+                        ended,
+                        left: Vec::new(),
+                    };
+                    self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
+                }
+                Order::Keep { .. } | Order::Checkpoint { .. } => {}
             }
         }
+    }
+
+    /// The controller has read a checkpoint.
+    pub(super) fn checked(&mut self, job: JobId, id: CheckpointId, finding: CheckFinding) {
+        self.tell(Event::CheckpointChecked {
+            job,
+            step: id.step,
+            generation: id.generation,
+            finding,
+        });
     }
 
     /// What is missing of the newest step in the store is in the memory of every other node, which writes it there.

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use rankguard_diagnosis::{Merged, Suspect, merge};
 use rankguard_model::{CaseId, NodeId, Rank, Step, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The silent ranks of a generation.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hang {
     silent: BTreeMap<Rank, Silent>,
     /// When a report of a step last arrived.
     moved: Option<Timestamp>,
     /// Ranks that NCCL itself names, with words that follow the name.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) named: BTreeMap<Rank, String>,
     /// Whether diagnosis was told.
     pub(super) told: bool,
@@ -23,7 +23,7 @@ pub struct Hang {
 }
 
 /// One silent rank.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Silent {
     pub(super) node: NodeId,
     /// The newest step it completed, and when.

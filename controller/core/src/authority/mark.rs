@@ -1,0 +1,78 @@
+//! Which classifications a session may attach to evidence.
+
+use rankguard_model::{Generation, Mark, Source, Step};
+
+use super::subject::{RankSubject, Subject};
+use super::{Checked, Claim, Rule, refuse, void};
+
+/// The class that strikes a checkpoint off.
+const CORRUPT: &str = "checkpoint-corrupt";
+/// Classes of unknown codes begin with this (RG-10).
+const UNKNOWN: &str = "unknown";
+
+/// Checks the marks of a claim about this subject.
+pub(super) fn check(claim: Claim<'_>, subject: &Subject<'_>) -> Checked {
+    let evidence = claim.evidence;
+    if let Some(mark) = evidence
+        .marks
+        .iter()
+        .find(|mark| !(0.0..=1.0).contains(&mark.confidence))
+    {
+        let (class, confidence) = (&mark.class, mark.confidence);
+        return refuse(
+            Rule::OutOfRange,
+            format!("its confidence in {class} is {confidence}, outside 0 to 1"),
+        );
+    }
+    if let Subject::Job(about) = subject
+        && !about.is_current
+        && !evidence.marks.is_empty()
+    {
+        let name = &about.job.spec.id;
+        return void(format!(
+            "job {name} no longer has ranks on the node, and only nodes of a job classify its failures"
+        ));
+    }
+    for mark in &evidence.marks {
+        if !is_known(claim, mark) {
+            return void(format!("the controller's catalogue has no class {}", mark.class));
+        }
+        if mark.class.as_str() == CORRUPT && evidence.source == Source::Checkpoint {
+            check_damage(subject, mark)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_known(claim: Claim<'_>, mark: &Mark) -> bool {
+    let class = &mark.class;
+    class.as_str().starts_with(UNKNOWN) || claim.state.catalogue().class(class).is_some()
+}
+
+/// A rank may call only that checkpoint damaged which its own generation was ordered to load.
+fn check_damage(subject: &Subject<'_>, mark: &Mark) -> Checked {
+    let Subject::Rank(about) = subject else {
+        return Ok(());
+    };
+    let number = |field: &str| mark.fields.get(field)?.parse::<u64>().ok();
+    let (Some(step), Some(generation)) = (number("step"), number("generation")) else {
+        return Ok(());
+    };
+    let RankSubject { job, plan, .. } = about;
+    let named = (Generation(generation), Step(step));
+    match job.launch_record.restored_from(plan.generation) {
+        None if about.is_current => refuse(
+            Rule::WrongCheckpoint,
+            format!("it calls step {step} damaged, and its generation was told to load none"),
+        ),
+        None => void(format!(
+            "what generation {} was told to load was forgotten",
+            plan.generation
+        )),
+        Some(points) if points.contains(&named) => Ok(()),
+        Some(_) => refuse(
+            Rule::WrongCheckpoint,
+            format!("it calls step {step} of generation {generation} damaged, which it was not told to load"),
+        ),
+    }
+}

@@ -1,0 +1,34 @@
+//! Which steps a rank can have reached.
+//!
+//! A step is bounded from the newest committed checkpoint, which needs the shards of all ranks, and not from the newest
+//! reported step: otherwise one rank could raise the bound with every report.
+
+use rankguard_model::{Step, Timestamp};
+
+use super::{Checked, Rule, refuse};
+use crate::Job;
+
+/// Steps beyond the newest committed checkpoint that are believed at any time. The longest published runs have a few million;
+/// a job that resumes from a checkpoint of its own begins at its own count.
+const SLACK: u64 = 1_000_000_000;
+/// Steps that a job can make in a second: a step of a microsecond has no time for one collective.
+const PER_SECOND: u64 = 1_000_000;
+
+/// Refuses a step that no training can have reached.
+pub(super) fn check(job: &Job, now: Timestamp, step: Step) -> Checked {
+    let limit = limit(job, now);
+    if step.0 <= limit {
+        return Ok(());
+    }
+    let name = &job.spec.id;
+    refuse(
+        Rule::ImplausibleStep,
+        format!("it claims step {step} of job {name}, which can have reached step {limit} at most"),
+    )
+}
+
+fn limit(job: &Job, now: Timestamp) -> u64 {
+    let committed = job.checkpoints.newest().map_or(0, |newest| newest.step.0);
+    let made = now.since(job.submitted_at).as_secs().saturating_mul(PER_SECOND);
+    committed.saturating_add(SLACK).saturating_add(made)
+}

@@ -1,0 +1,135 @@
+//! Whom a claim is about, and whether that belongs to the node that makes it.
+
+use rankguard_model::{Entity, Generation, JobId, NodeId, Rank};
+
+use super::{Checked, Claim, Rule, refuse, void};
+use crate::{Job, Phase, Plan, State};
+
+/// The subject of a claim, as the controller knows it. Everything in it belongs to the sender.
+pub(super) enum Subject<'a> {
+    /// Nothing narrower than the node that reports it.
+    Unknown,
+    /// The node as a whole.
+    Node,
+    /// A device of the node.
+    Device,
+    /// A job that has, or had, ranks on the node.
+    Job(JobSubject<'a>),
+    /// A rank that a plan placed on the node.
+    Rank(RankSubject<'a>),
+}
+
+/// A job that has, or had, ranks on the node.
+pub(super) struct JobSubject<'a> {
+    pub(super) job: &'a Job,
+    /// Whether the plan in force places ranks on the node.
+    pub(super) is_current: bool,
+}
+
+/// A rank that a plan placed on the node.
+pub(super) struct RankSubject<'a> {
+    pub(super) job: &'a Job,
+    /// The plan of the rank's generation.
+    pub(super) plan: &'a Plan,
+    pub(super) rank: Rank,
+    /// Whether its generation is the one that may act.
+    pub(super) is_current: bool,
+}
+
+/// Finds the subject of a claim.
+pub(super) fn check(claim: Claim<'_>) -> Checked<Subject<'_>> {
+    let Claim { sender, evidence, .. } = claim;
+    let entity = &evidence.entity;
+    if let Some(node) = entity.node().filter(|node| *node != sender) {
+        return refuse(
+            Rule::ForeignNode,
+            format!("it is about {entity}, and node {node} is not {sender}"),
+        );
+    }
+    match entity {
+        Entity::Unknown => Ok(Subject::Unknown),
+        Entity::Node { .. } => Ok(Subject::Node),
+        Entity::Device { .. } => Ok(Subject::Device),
+        Entity::Job { job } => check_job(claim, job).map(Subject::Job),
+        Entity::Rank {
+            job, generation, rank, ..
+        } => check_rank(claim, job, *generation, *rank).map(Subject::Rank),
+    }
+}
+
+/// A job that has, or had, ranks on the node of the session.
+pub(super) fn check_job<'a>(claim: Claim<'a>, name: &JobId) -> Checked<JobSubject<'a>> {
+    let Some(job) = claim.state.jobs().get(name) else {
+        return void(format!("the controller knows no job {name}"));
+    };
+    let is_current = job.nodes().contains(claim.sender);
+    let plans = PlanHistory::of(claim.state, job);
+    if is_current || plans.clone().any(|plan| plan.nodes.contains(claim.sender)) {
+        return Ok(JobSubject { job, is_current });
+    }
+    if plans.count() as u64 != job.generation.0 {
+        return void(format!(
+            "plans of job {name} were forgotten, and one of them may have used the node"
+        ));
+    }
+    refuse(
+        Rule::ForeignJob,
+        format!("job {name} never had ranks on node {}", claim.sender),
+    )
+}
+
+fn check_rank<'a>(claim: Claim<'a>, name: &JobId, generation: Generation, rank: Rank) -> Checked<RankSubject<'a>> {
+    let Some(job) = claim.state.jobs().get(name) else {
+        return void(format!("the controller knows no job {name}"));
+    };
+    let Some(plan) = PlanHistory::of(claim.state, job).find(|plan| plan.generation == generation) else {
+        return void(format!("the controller knows no generation {generation} of job {name}"));
+    };
+    if plan.node_of(rank) != Some(claim.sender) {
+        let place = plan.node_of(rank).map_or("nowhere", NodeId::as_str);
+        return refuse(
+            Rule::ForeignRank,
+            format!("rank {rank} of generation {generation} of job {name} was placed on {place}"),
+        );
+    }
+    let is_current = generation == job.generation;
+    let waits = matches!(job.phase, Phase::Fencing { .. } | Phase::Adopting { .. });
+    if is_current && waits {
+        return refuse(
+            Rule::NotLaunched,
+            format!("generation {generation} of job {name} has not been launched"),
+        );
+    }
+    Ok(RankSubject {
+        job,
+        plan,
+        rank,
+        is_current,
+    })
+}
+
+/// The plans of a job, newest first, as far as they are remembered.
+#[derive(Clone)]
+pub(super) struct PlanHistory<'a> {
+    state: &'a State,
+    next: Option<&'a Plan>,
+}
+
+impl<'a> PlanHistory<'a> {
+    pub(super) fn of(state: &'a State, job: &'a Job) -> Self {
+        Self {
+            state,
+            next: job.plan.as_ref(),
+        }
+    }
+}
+
+impl<'a> Iterator for PlanHistory<'a> {
+    type Item = &'a Plan;
+
+    fn next(&mut self) -> Option<&'a Plan> {
+        let plan = self.next?;
+        self.next = plan.parent.and_then(|parent| self.state.plans().get(&parent));
+        Some(plan)
+    }
+}

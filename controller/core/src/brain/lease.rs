@@ -1,0 +1,37 @@
+//! Ranks that an agent ended because its lease was over: they are added to the record of the failure.
+
+use rankguard_diagnosis::Fact;
+use rankguard_model::{Body, Evidence, Generation, JobId, LEASE_SIGNATURE};
+
+use super::Turn;
+
+impl Turn<'_> {
+    /// Takes in that an agent ended ranks by lease. Where the plan still places them there, it is a failure of its own; where
+    /// the job has moved on, the case of that failure is extended.
+    pub(super) fn lease_ended(&mut self, evidence: &Evidence) {
+        let Some(mark) = evidence.marks.iter().find(|mark| mark.signature == LEASE_SIGNATURE) else {
+            return;
+        };
+        let node = &evidence.id.node;
+        let name = mark.fields.get("job").map(JobId::from);
+        let generation = mark.fields.get("generation").and_then(|text| text.parse().ok());
+        let (Some(name), Some(generation)) = (name, generation.map(Generation)) else {
+            return;
+        };
+        if let Body::Line { text, .. } = &evidence.body {
+            let text = format!("node {node}: {text}");
+            self.announce(text.clone());
+            self.note(self.case_of_node(&name, node), text);
+        }
+        let placed = self.state.jobs.get(&name).is_some_and(|job| {
+            let acts = !job.is_over() && job.generation == generation;
+            acts && job.nodes().contains(node)
+        });
+        if placed {
+            self.witness_fact(&Fact::NodeSilent {
+                node: node.clone(),
+                since: evidence.at,
+            });
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! How many nodes verdicts may take out of use (RG-6): a budget over live nodes, and a rate breaker.
+
+use rankguard_model::Timestamp;
+
+use crate::State;
+
+/// Decision rules from which on [`CordonBudget`] counts live nodes; see [`crate::Policy::rules`].
+const SINCE_RULES: u32 = 1;
+
+/// What verdicts may cordon at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CordonBudget {
+    /// Nodes that may be cordoned at one time, and automatically within one window; at least one.
+    pub limit: usize,
+    /// Nodes that are cordoned, by verdicts or operators.
+    pub cordoned: usize,
+    /// Nodes that are lost and not cordoned.
+    pub lost: usize,
+    /// Automatic cordons within the window.
+    pub recent: usize,
+}
+
+impl CordonBudget {
+    /// Why no further node may be cordoned; absent where one may. A first cordon is allowed beside lost nodes: a node that is
+    /// away was not taken out of use by a verdict.
+    pub fn refusal(&self) -> Option<String> {
+        let Self {
+            limit,
+            cordoned,
+            lost,
+            recent,
+        } = *self;
+        if cordoned >= limit {
+            return Some(format!("{cordoned} nodes are cordoned and {limit} may be"));
+        }
+        if cordoned > 0 && cordoned + lost >= limit {
+            return Some(format!(
+                "{cordoned} nodes are cordoned, {lost} are lost, and {limit} may be out of use"
+            ));
+        }
+        if recent >= limit {
+            return Some(format!(
+                "{recent} nodes were cordoned within the rate window and {limit} may be"
+            ));
+        }
+        None
+    }
+}
+
+impl State {
+    /// The budget at a moment.
+    pub fn cordon_budget(&self, at: Timestamp) -> CordonBudget {
+        let fleet = &self.fleet;
+        if self.rules < SINCE_RULES {
+            return CordonBudget {
+                limit: self.policy.cordon_budget(fleet.len()),
+                cordoned: fleet.cordoned_by_verdict(),
+                lost: 0,
+                recent: 0,
+            };
+        }
+        let window = self.policy.cordon_window_ms;
+        let lost = |node: &&crate::Node| node.lost_since.is_some() && node.cordon.is_none();
+        CordonBudget {
+            limit: self.policy.cordon_budget(fleet.live()),
+            cordoned: fleet.cordoned(),
+            lost: fleet.iter().map(|(_, node)| node).filter(lost).count(),
+            recent: fleet.recent_cordons(at, window),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(limit: usize, cordoned: usize, lost: usize, recent: usize, allowed: bool) {
+        let budget = CordonBudget {
+            limit,
+            cordoned,
+            lost,
+            recent,
+        };
+        assert_eq!(
+            budget.refusal().is_none(),
+            allowed,
+            "{budget:?}: {:?}",
+            budget.refusal()
+        );
+    }
+
+    #[test]
+    fn rg_6_a_first_cordon_is_allowed_and_further_ones_share_the_limit_with_lost_nodes() {
+        check(1, 0, 0, 0, true);
+        check(1, 0, 40, 0, true);
+        check(1, 1, 0, 1, false);
+        check(10, 3, 4, 2, true);
+        check(10, 3, 7, 2, false);
+        check(10, 10, 0, 0, false);
+    }
+
+    #[test]
+    fn rg_6_nodes_that_were_given_back_count_against_the_rate() {
+        check(2, 0, 0, 1, true);
+        check(2, 0, 0, 2, false);
+    }
+}

@@ -1,0 +1,86 @@
+//! Ranks that may still run on a node although their job has moved on, and what the controller asks about them.
+
+use rankguard_model::{CaseId, Generation, NodeState, Timestamp, UnconfirmedNode};
+use serde::{Deserialize, Serialize};
+
+use crate::{Node, Policy};
+
+/// One job's ranks on one node that must end before the node takes work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FenceRequest {
+    /// Ranks of the job below this generation must end.
+    pub generation: Generation,
+    /// Since when the confirmation is missing.
+    pub since: Timestamp,
+    /// Whether the agent had [`Policy::fence_ms`] for its answer and gave none.
+    pub overdue: bool,
+    /// Processes that the agent reported it could not end.
+    pub left: Vec<String>,
+    /// The case that records how many processes were ended.
+    pub case: Option<CaseId>,
+}
+
+impl FenceRequest {
+    /// A request whose confirmation is missing from now on.
+    pub fn new(generation: Generation, since: Timestamp, case: Option<CaseId>) -> Self {
+        Self {
+            generation,
+            since,
+            overdue: false,
+            left: Vec::new(),
+            case,
+        }
+    }
+
+    /// Takes in a later request for the same job and node.
+    pub fn raise(&mut self, later: Self) {
+        if later.generation > self.generation {
+            let since = self.since;
+            *self = Self { since, ..later };
+        }
+    }
+
+    /// The request as an operator sees it.
+    pub(crate) fn view(&self, at: Timestamp, node: &Node, policy: &Policy) -> UnconfirmedNode {
+        let (state, lease) = (node.state(), node.info.lease_ms);
+        let reason = if let (NodeState::Lost, Some(since)) = (state, node.lost_since) {
+            if lease == 0 {
+                format!("away since {since}; its agent has no lease, so its ranks may run on")
+            } else {
+                format!(
+                    "away since {since}; its ranks end within its lease of {} s",
+                    seconds(lease)
+                )
+            }
+        } else if !self.left.is_empty() {
+            format!(
+                "its agent could not end {} processes and is asked again",
+                self.left.len()
+            )
+        } else if self.overdue {
+            format!(
+                "its agent has not answered within {} s and is asked again",
+                seconds(policy.fence_ms)
+            )
+        } else {
+            "its agent is ending the ranks".to_owned()
+        };
+        UnconfirmedNode {
+            node: node.info.node.clone(),
+            state,
+            since: self.since,
+            reason,
+            left: self.left.clone(),
+            // Ranks that are killed have as long to die as a fence may take.
+            is_lease_over: node.lost_since.is_some_and(|since| {
+                let limit = i64::try_from(lease.saturating_add(policy.fence_ms)).unwrap_or(i64::MAX);
+                lease > 0 && at.millis_since(since) > limit
+            }),
+        }
+    }
+}
+
+/// Milliseconds as seconds without needless digits.
+fn seconds(millis: u64) -> f64 {
+    millis as f64 / 1e3
+}

@@ -1,0 +1,68 @@
+//! Generation floors: numbers that nodes were ordered and that no job may be given again (RG-3).
+
+use std::collections::BTreeMap;
+
+use rankguard_model::{Generation, JobId};
+use serde::{Deserialize, Serialize};
+
+/// Jobs with a floor; beyond it the lowest floors are forgotten. Agents report theirs at every join and refuse what lies
+/// below, so a forgotten one costs a refused order.
+const JOBS_MAX: usize = 4_096;
+
+/// Highest number that a node may report. Numbers count restarts of one job, so a higher one is no count.
+const GENERATION_MAX: Generation = Generation(1 << 40);
+
+/// The newest generation of each job that a node has reported.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GenerationFloors {
+    floors: BTreeMap<JobId, Generation>,
+}
+
+impl GenerationFloors {
+    /// The newest reported generation of a job; 0 where none is known.
+    pub fn of(&self, job: &JobId) -> Generation {
+        self.floors.get(job).copied().unwrap_or_default()
+    }
+
+    /// Raises the floor of a job. False where the number cannot be a count of restarts; then nothing changes.
+    pub(crate) fn raise(&mut self, job: &JobId, generation: Generation) -> bool {
+        if generation > GENERATION_MAX {
+            return false;
+        }
+        if self.of(job) >= generation {
+            return true;
+        }
+        self.floors.insert(job.clone(), generation);
+        if self.floors.len() > JOBS_MAX {
+            let others = self.floors.iter().filter(|(known, _)| *known != job);
+            let lowest = others.min_by_key(|(_, floor)| **floor).map(|(known, _)| known.clone());
+            lowest.map(|lowest| self.floors.remove(&lowest));
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_floor_never_sinks() {
+        let (mut floors, job) = (GenerationFloors::default(), JobId::from("train"));
+        assert!(floors.raise(&job, Generation(5)));
+        assert!(floors.raise(&job, Generation(3)));
+        assert_eq!(floors.of(&job), Generation(5));
+        assert!(!floors.raise(&job, Generation(u64::MAX)));
+        assert_eq!(floors.of(&job), Generation(5));
+    }
+
+    #[test]
+    fn the_lowest_floors_are_forgotten_first() {
+        let mut floors = GenerationFloors::default();
+        for number in 0..=JOBS_MAX as u64 {
+            floors.raise(&JobId::from(format!("job-{number}")), Generation(number + 1));
+        }
+        assert_eq!(floors.of(&JobId::from("job-0")), Generation(0));
+        assert_eq!(floors.of(&JobId::from("job-1")), Generation(2));
+    }
+}

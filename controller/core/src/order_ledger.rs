@@ -1,0 +1,89 @@
+//! Which orders each node was sent, the newest few: an answer counts only if it answers one of them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rankguard_model::{Generation, JobId, NodeId, Order, OrderId};
+use serde::{Deserialize, Serialize};
+
+/// Orders of one node that are remembered. A node answers within seconds or after an absence; an absence longer than this
+/// many orders makes the answer worthless, and it is recorded without effect.
+const ORDERS_MAX: usize = 64;
+
+/// The newest orders of every node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderLedger {
+    nodes: BTreeMap<NodeId, VecDeque<SentOrder>>,
+}
+
+/// One order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SentOrder {
+    pub(crate) id: OrderId,
+    pub(crate) job: JobId,
+    pub(crate) generation: Generation,
+}
+
+impl OrderLedger {
+    /// An order goes to a node.
+    pub(crate) fn send(&mut self, node: &NodeId, id: OrderId, order: &Order) {
+        let (job, generation) = order.fence();
+        let sent = self.nodes.entry(node.clone()).or_default();
+        if sent.len() == ORDERS_MAX {
+            sent.pop_front();
+        }
+        sent.push_back(SentOrder {
+            id,
+            job: job.clone(),
+            generation,
+        });
+    }
+
+    /// The order of this number, if the node was sent it and it is remembered.
+    pub(crate) fn find(&self, node: &NodeId, id: OrderId) -> Option<&SentOrder> {
+        self.nodes.get(node)?.iter().find(|sent| sent.id == id)
+    }
+
+    /// Whether a remembered order about this generation of a job went to the node.
+    pub(crate) fn was_sent(&self, node: &NodeId, job: &JobId, generation: Generation) -> bool {
+        let mut sent = self.nodes.get(node).into_iter().flatten();
+        sent.any(|sent| sent.job == *job && sent.generation == generation)
+    }
+
+    /// Whether the node may have been sent an order of this number before those that are remembered.
+    pub(crate) fn may_have_forgotten(&self, node: &NodeId, id: OrderId) -> bool {
+        let oldest = self
+            .nodes
+            .get(node)
+            .filter(|sent| sent.len() == ORDERS_MAX)
+            .and_then(|sent| sent.front());
+        oldest.is_some_and(|oldest| id < oldest.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_orders_are_forgotten_and_foreign_ones_are_not_known() {
+        let (mut ledger, node) = (OrderLedger::default(), NodeId::from("n1"));
+        let order = Order::Stop {
+            job: JobId::from("llm"),
+            generation: Generation(1),
+            grace_ms: 0,
+        };
+        ledger.send(&node, OrderId(2), &order);
+        assert!(
+            !ledger.may_have_forgotten(&node, OrderId(1)),
+            "all orders are remembered"
+        );
+        for id in 10..74 {
+            ledger.send(&node, OrderId(id), &order);
+        }
+        assert!(ledger.find(&node, OrderId(2)).is_none());
+        assert!(ledger.may_have_forgotten(&node, OrderId(2)));
+        assert!(ledger.find(&node, OrderId(73)).is_some());
+        assert!(ledger.find(&NodeId::from("n2"), OrderId(73)).is_none());
+        assert!(!ledger.may_have_forgotten(&node, OrderId(80)));
+    }
+}

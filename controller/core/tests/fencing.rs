@@ -1,0 +1,415 @@
+//! Nodes that return are fenced before they take work (RG-3), and verdicts cordon within a budget over live nodes (RG-6).
+
+mod cluster;
+
+use std::time::Duration;
+
+use cluster::{Cluster, job, node};
+use rankguard_core::{Event, Policy, State, step};
+use rankguard_model::{
+    Body, CaseState, ClassId, ClockOffset, Device, DeviceKind, Entity, Fields, Generation, JobId, Mark, NodeId,
+    NodeInfo, NodeState, Order, Rank, RankRef, Role, RunningRank, Source, UnconfirmedNode,
+};
+
+/// What an agent reports that was cut off or frozen, and still runs these ranks.
+fn info(name: &NodeId, incarnation: &str, running: &[(&str, u64, u32)]) -> NodeInfo {
+    let running = running.iter().map(|(job, generation, rank)| RunningRank {
+        rank: RankRef {
+            job: JobId::from(*job),
+            generation: Generation(*generation),
+            rank: Rank(*rank),
+        },
+        pid: 7,
+        step: None,
+    });
+    NodeInfo {
+        node: name.clone(),
+        incarnation: incarnation.to_owned(),
+        host: "h".to_owned(),
+        peer_address: "h:1".to_owned(),
+        image_address: "h:1".to_owned(),
+        slots: 2,
+        failure_domain: String::new(),
+        running: running.collect(),
+        clock: ClockOffset::default(),
+        lease_ms: 30_000,
+        history: rankguard_model::NodeHistory::default(),
+    }
+}
+
+impl Cluster {
+    fn rejoins(&mut self, number: u32, running: &[(&str, u64, u32)]) {
+        let info = info(&node(number), "1", running);
+        self.tell(Event::NodeJoined { info });
+    }
+
+    fn falls_silent(&mut self, number: u32) {
+        let last_heard = self.now;
+        self.tell(Event::NodeFellSilent {
+            node: node(number),
+            last_heard,
+        });
+    }
+
+    fn node_state(&self, number: u32) -> NodeState {
+        self.state.fleet().get(&node(number)).expect("it joined").state()
+    }
+
+    /// The fences that wait to be sent to a node.
+    fn fences(&self, number: u32) -> Vec<(String, u64)> {
+        let fence = |(at, order): &(NodeId, Order)| match order {
+            Order::Fence { job, generation, .. } if *at == node(number) => Some((job.to_string(), generation.0)),
+            _ => None,
+        };
+        self.orders.iter().filter_map(fence).collect()
+    }
+
+    fn answers_fence(&mut self, number: u32, name: &str, generation: u64, left: &[&str]) {
+        let body = Body::Fenced {
+            job: JobId::from(name),
+            generation: Generation(generation),
+            master_port: None,
+            ended: 2,
+            left: left.iter().map(|text| (*text).to_owned()).collect(),
+        };
+        let node = node(number);
+        self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
+    }
+
+    fn unconfirmed(&self) -> Vec<UnconfirmedNode> {
+        self.state.status(self.now).jobs[0].unconfirmed.clone()
+    }
+
+    /// A GPU of a node falls off its bus.
+    fn gpu_is_lost(&mut self, name: &NodeId) {
+        let mark = Mark {
+            class: ClassId::from("gpu-fallen-off-bus"),
+            role: Role::Root,
+            confidence: 0.95,
+            signature: "nvrm.xid-79".into(),
+            fields: Fields::new(),
+        };
+        let device = Device {
+            kind: DeviceKind::Gpu,
+            address: "0000:9b:00".to_owned(),
+        };
+        let entity = Entity::Device {
+            node: name.clone(),
+            device,
+        };
+        let body = Body::Line {
+            text: "NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.".to_owned(),
+            context: Vec::new(),
+            repeats: 1,
+        };
+        self.report(name.clone(), Source::KernelLog, entity, body, vec![mark]);
+        self.wait(Duration::from_secs(10));
+    }
+}
+
+/// Node 3 is away for so long that the job goes on without it.
+fn moved_on() -> Cluster {
+    let mut cluster = Cluster::checkpointed(Policy::default(), rankguard_model::CheckpointTiers::default());
+    cluster.falls_silent(3);
+    cluster.wait(Duration::from_secs(5));
+    assert_eq!(cluster.generation(), Generation(2), "{:?}", cluster.announced);
+    cluster.orders.clear();
+    cluster
+}
+
+#[test]
+fn rg_3_a_node_that_returns_with_old_ranks_is_fenced_before_it_takes_work() {
+    let mut cluster = moved_on();
+    cluster.rejoins(3, &[("llm", 1, 6), ("llm", 1, 7)]);
+    assert_eq!(cluster.node_state(3), NodeState::Fencing);
+    assert_eq!(cluster.fences(3), [("llm".to_owned(), 2)]);
+    let reason = cluster.state.status(cluster.now).nodes[3].reason.clone();
+    assert!(reason.is_some_and(|reason| reason.contains("job llm below generation 2")));
+    cluster.answers_fence(3, "llm", 1, &[]);
+    assert_eq!(cluster.node_state(3), NodeState::Fencing, "an answer to an older fence");
+    cluster.answers_fence(3, "llm", 2, &[]);
+    assert_eq!(cluster.node_state(3), NodeState::Healthy);
+    let noted = cluster.cases().iter().any(|case| {
+        let mut notes = case.actions.iter();
+        notes.any(|note| note.text == "node node-3 ended 2 processes of job llm below generation 2")
+    });
+    assert!(noted, "{:#?}", cluster.cases());
+}
+
+/// Its report may be empty or a lie: what the controller placed there counts too.
+#[test]
+fn rg_3_a_node_that_returns_and_reports_nothing_is_fenced_too() {
+    let mut cluster = moved_on();
+    cluster.rejoins(3, &[]);
+    assert_eq!(cluster.node_state(3), NodeState::Fencing);
+    assert_eq!(cluster.fences(3), [("llm".to_owned(), 2)]);
+}
+
+#[test]
+fn rg_3_ranks_of_an_unknown_job_are_ended() {
+    let mut cluster = Cluster::new(Policy::default());
+    cluster.rejoins(0, &[("foreign", 6, 0)]);
+    assert_eq!(cluster.fences(0), [("foreign".to_owned(), 7)]);
+    cluster.submit(4);
+    cluster.wait(Duration::from_secs(6));
+    assert_eq!(cluster.generation(), Generation(0), "it waits for node 0");
+    cluster.answers_fence(0, "foreign", 7, &[]);
+    assert_eq!(cluster.generation(), Generation(1));
+}
+
+#[test]
+fn rg_3_ranks_where_the_plan_places_them_live_on() {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.orders.clear();
+    cluster.rejoins(1, &[("llm", 1, 2), ("llm", 1, 3)]);
+    assert_eq!((cluster.node_state(1), cluster.fences(1)), (NodeState::Healthy, vec![]));
+    // A rank of another node's place is not where the plan has it.
+    cluster.rejoins(1, &[("llm", 1, 0)]);
+    assert_eq!(cluster.fences(1), [("llm".to_owned(), 2)]);
+}
+
+#[test]
+fn rg_9_an_answer_that_does_not_come_keeps_the_node_out_of_use_and_is_asked_for_again() {
+    let mut cluster = moved_on();
+    cluster.rejoins(3, &[]);
+    cluster.orders.clear();
+    cluster.wait(Duration::from_secs(16));
+    assert_eq!(cluster.fences(3), [("llm".to_owned(), 2)]);
+    let told = |cluster: &Cluster| {
+        let told = cluster.announced.iter();
+        told.filter(|text| text.contains("node node-3 has not confirmed"))
+            .count()
+    };
+    assert_eq!(told(&cluster), 1, "{:?}", cluster.announced);
+    cluster.wait(Duration::from_secs(61));
+    assert_eq!(cluster.fences(3).len(), 2, "asked again");
+    assert_eq!(told(&cluster), 1, "announced once");
+    cluster.answers_fence(3, "llm", 2, &["pid 77 of rank 6"]);
+    assert_eq!(cluster.node_state(3), NodeState::Fencing);
+    let [left] = &cluster.unconfirmed()[..] else {
+        panic!("{:?}", cluster.unconfirmed())
+    };
+    assert_eq!(left.left, ["pid 77 of rank 6"]);
+    cluster.answers_fence(3, "llm", 2, &[]);
+    assert_eq!(cluster.unconfirmed(), []);
+}
+
+#[test]
+fn a_cancelled_job_names_the_nodes_whose_ranks_are_not_known_to_have_ended() {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.rejoins(2, &[("llm", 1, 4), ("llm", 1, 5)]);
+    cluster.falls_silent(2);
+    cluster.orders.clear();
+    cluster.tell(Event::JobCancelled { job: job() });
+    assert_eq!(cluster.unconfirmed().len(), 4);
+    assert!((0..4).all(|number| cluster.node_state(number) != NodeState::Healthy));
+    cluster.orders.retain(|(at, _)| *at != node(2));
+    cluster.obey();
+    let [away] = &cluster.unconfirmed()[..] else {
+        panic!("{:?}", cluster.unconfirmed())
+    };
+    assert_eq!((away.node.clone(), away.state), (node(2), NodeState::Lost));
+    assert!(
+        away.reason.contains("its ranks end within its lease of 30 s"),
+        "{}",
+        away.reason
+    );
+    assert!(!away.is_lease_over);
+    cluster.wait(Duration::from_secs(46));
+    assert!(
+        cluster.unconfirmed()[0].is_lease_over,
+        "30 s of lease and 15 s of fence_ms"
+    );
+    cluster.rejoins(2, &[("llm", 1, 4)]);
+    assert_eq!(cluster.fences(2), [("llm".to_owned(), 2)]);
+    cluster.obey();
+    assert_eq!(cluster.unconfirmed(), []);
+    assert_eq!(cluster.node_state(2), NodeState::Healthy);
+}
+
+/// Journals of before nodes were fenced have no answers: their replay decides as it was decided then.
+#[test]
+fn a_replay_under_older_rules_asks_for_no_fence_until_newer_ones_are_adopted() {
+    let policy: Policy = serde_json::from_str("{}").expect("a policy of before");
+    let mut cluster = Cluster::running(policy);
+    cluster.tell(Event::JobCancelled { job: job() });
+    assert_eq!(cluster.node_state(0), NodeState::Healthy);
+    cluster.tell(Event::RulesAdopted {
+        rules: rankguard_core::RULES,
+    });
+    cluster.rejoins(0, &[("llm", 1, 0)]);
+    assert_eq!(cluster.node_state(0), NodeState::Fencing);
+}
+
+/// Node 1's agent ends the ranks of a generation because its lease is over.
+fn lease_ends(cluster: &mut Cluster, generation: u64) {
+    let fields = [("job", "llm".to_owned()), ("generation", generation.to_string())];
+    let mark = Mark {
+        class: ClassId::from("node-agent-silent"),
+        role: Role::Confirmation,
+        confidence: 0.9,
+        signature: rankguard_model::LEASE_SIGNATURE.into(),
+        fields: fields.into(),
+    };
+    let body = Body::Line {
+        text: "the lease of 30 s is over".to_owned(),
+        context: Vec::new(),
+        repeats: 1,
+    };
+    let entity = Entity::Node { node: node(1) };
+    cluster.report(node(1), Source::Agent, entity, body, vec![mark]);
+}
+
+/// The controller was down when the lease ended: the end is a failure of its own, and cordons nothing.
+#[test]
+fn ranks_that_a_lease_ended_are_a_case_and_the_job_restarts() {
+    let mut cluster = Cluster::running(Policy::default());
+    lease_ends(&mut cluster, 1);
+    for rank in [2, 3] {
+        let exit = rankguard_model::Exit::Signal(9);
+        cluster.rank_says(rank, Body::RankExited { pid: rank, exit }, Vec::new());
+    }
+    cluster.wait(Duration::from_secs(10));
+    assert_eq!(cluster.generation(), Generation(2));
+    assert_eq!(cluster.state.fleet().cordoned(), 0);
+    let told = cluster.cases()[0]
+        .findings
+        .iter()
+        .any(|finding| finding.text.contains("the lease of 30 s is over"));
+    assert!(told, "{:#?}", cluster.cases());
+}
+
+#[test]
+fn a_lease_that_ended_after_the_job_moved_on_extends_the_case_of_that_failure() {
+    let mut cluster = Cluster::checkpointed(Policy::default(), rankguard_model::CheckpointTiers::default());
+    cluster.falls_silent(1);
+    cluster.wait(Duration::from_secs(5));
+    let (generation, cases) = (cluster.generation(), cluster.cases().len());
+    cluster.rejoins(1, &[]);
+    lease_ends(&mut cluster, 1);
+    cluster.wait(Duration::from_secs(5));
+    assert_eq!((cluster.generation(), cluster.cases().len()), (generation, cases));
+    let noted = cluster.cases()[0]
+        .actions
+        .iter()
+        .any(|note| note.text.contains("node node-1: the lease of 30 s is over"));
+    assert!(noted, "{:#?}", cluster.cases());
+}
+
+/// Joins nodes of these names.
+fn join(cluster: &mut Cluster, names: impl IntoIterator<Item = String>) -> Vec<NodeId> {
+    let names: Vec<NodeId> = names.into_iter().map(NodeId::from).collect();
+    for name in &names {
+        let info = info(name, "1", &[]);
+        cluster.tell(Event::NodeJoined { info });
+    }
+    names
+}
+
+fn depart(cluster: &mut Cluster, names: &[NodeId]) {
+    for name in names {
+        let last_heard = cluster.now;
+        cluster.tell(Event::NodeFellSilent {
+            node: name.clone(),
+            last_heard,
+        });
+    }
+}
+
+#[test]
+fn rg_6_departed_names_widen_no_budget() {
+    let mut cluster = Cluster::new(Policy::default());
+    let departed = join(&mut cluster, (0..40).map(|number| format!("old-{number}")));
+    depart(&mut cluster, &departed);
+    cluster.falls_silent(3);
+    for number in 0..3 {
+        cluster.gpu_is_lost(&node(number));
+    }
+    assert_eq!(cluster.state.fleet().cordoned(), 1);
+    let refused = cluster.cases().into_iter().filter(|case| {
+        let mut notes = case.actions.iter();
+        case.state == CaseState::Closed && notes.any(|note| note.text.contains("a person must decide"))
+    });
+    assert_eq!(refused.count(), 2, "{:#?}", cluster.cases());
+}
+
+#[test]
+fn rg_6_an_operators_cordon_counts() {
+    let mut cluster = Cluster::new(Policy::default());
+    cluster.tell(Event::NodeCordoned {
+        node: node(0),
+        reason: "new fan".to_owned(),
+    });
+    cluster.gpu_is_lost(&node(1));
+    assert_eq!(cluster.state.fleet().cordoned_by_verdict(), 0);
+}
+
+/// Names that are cordoned, depart and come back under other names free no budget.
+#[test]
+fn rg_6_churning_names_are_cordoned_within_the_share_of_live_nodes() {
+    let mut cluster = Cluster::new(Policy::default());
+    let steady = join(&mut cluster, (0..26).map(|number| format!("steady-{number:02}")));
+    assert_eq!(steady.len() + 4, cluster.state.fleet().live());
+    for round in 0..20 {
+        let names = join(&mut cluster, [format!("churn-{round}")]);
+        cluster.gpu_is_lost(&names[0]);
+        depart(&mut cluster, &names);
+        cluster.wait(Duration::from_secs(3_600));
+        let (cordoned, live) = (cluster.state.fleet().cordoned(), cluster.state.fleet().live());
+        assert!(
+            cordoned <= (live / 10).max(1),
+            "{cordoned} of {live} live in round {round}"
+        );
+    }
+    assert!(cluster.state.fleet().cordoned() >= 1);
+}
+
+#[test]
+fn rg_6_nodes_that_are_given_back_do_not_reset_the_rate() {
+    let mut cluster = Cluster::new(Policy::default());
+    cluster.gpu_is_lost(&node(0));
+    cluster.tell(Event::NodeUncordoned { node: node(0) });
+    cluster.gpu_is_lost(&node(1));
+    assert_eq!(cluster.state.fleet().cordoned(), 0, "the second within ten minutes");
+    cluster.wait(Duration::from_secs(600));
+    cluster.gpu_is_lost(&node(2));
+    assert_eq!(cluster.state.fleet().cordoned(), 1);
+}
+
+#[test]
+fn names_that_departed_long_ago_are_forgotten_unless_they_are_cordoned_or_serve_a_job() {
+    let mut cluster = Cluster::new(Policy::default());
+    let departed = join(&mut cluster, ["gone".to_owned(), "broken".to_owned()]);
+    cluster.tell(Event::NodeCordoned {
+        node: departed[1].clone(),
+        reason: "fan".to_owned(),
+    });
+    depart(&mut cluster, &departed);
+    cluster.wait(Duration::from_secs(6 * 86_400));
+    assert!(cluster.state.fleet().get(&departed[0]).is_some());
+    cluster.wait(Duration::from_secs(2 * 86_400));
+    assert!(cluster.state.fleet().get(&departed[0]).is_none());
+    assert!(cluster.state.fleet().get(&departed[1]).is_some());
+    // It may come back as a new node.
+    let again = join(&mut cluster, ["gone".to_owned()]);
+    assert!(cluster.state.fleet().is_live(&again[0]));
+}
+
+/// RG-5: a state that is replayed asks for the same fences.
+#[test]
+fn fences_survive_a_restart_of_the_controller() {
+    let mut cluster = moved_on();
+    cluster.rejoins(3, &[]);
+    let before = cluster.state.clone();
+    let started = rankguard_core::Stamped {
+        at: cluster.now,
+        event: Event::ControllerStarted,
+    };
+    let actions = step(&mut cluster.state, &started);
+    assert!(!actions.is_empty());
+    assert_eq!(before.fleet(), cluster.state.fleet());
+    let _: &State = &before;
+    cluster.orders.clear();
+    cluster.rejoins(3, &[]);
+    assert_eq!(cluster.fences(3), [("llm".to_owned(), 2)]);
+}
