@@ -22,7 +22,7 @@ pub enum JournalError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     #[error(
-        "journal {} has format {found}, and this program reads format {expected}; use the program that wrote it, or move \
+        "journal {} has format {found}, and this program reads formats up to {expected}; use the program that wrote it, or move \
          it away to begin anew", path.display()
     )]
     Version {
@@ -38,6 +38,15 @@ pub enum JournalError {
         entry: u64,
         source: serde_json::Error,
     },
+    #[error(
+        "journal {}: cannot use the snapshot after entry {entry}: {problem}", path.display()
+    )]
+    Snapshot { path: PathBuf, entry: u64, problem: String },
+    #[error(
+        "journal {}: cannot restore the state: entries before {first} were removed and no snapshot can be read; restore the \
+         file from a backup, or move it away to begin anew (running jobs are then unknown to the controller)", path.display()
+    )]
+    NoSnapshot { path: PathBuf, first: u64 },
     #[error("journal {}: its policy cannot be read", path.display())]
     Policy { path: PathBuf, source: serde_json::Error },
     #[error("cannot {what} journal {}", path.display())]
@@ -46,4 +55,11 @@ pub enum JournalError {
         path: PathBuf,
         source: Box<redb::Error>,
     },
+}
+
+impl JournalError {
+    /// Whether the file could not be written, read or made longer, as on a full disk: the journal itself may be sound.
+    pub fn is_write_failure(&self) -> bool {
+        matches!(self, Self::Storage { source, .. } if matches!(**source, redb::Error::Io(_) | redb::Error::PreviousIo))
+    }
 }

@@ -4,6 +4,11 @@
 //! version and the policy under which the events were decided. A commit is synced before [`Journal::append`] returns; a
 //! process or machine that dies in between leaves the journal as the last whole commit had it.
 //!
+//! Snapshots of the state ([`encode_snapshot`], [`Journal::store_slice`]) let the oldest entries go ([`Journal::trim`],
+//! [`JournalRetention`]). A start reads the newest snapshot that is whole and replays the entries behind it; readers begin with
+//! the oldest one. Both are written in slices between commits, so that no commit waits for them. A journal from which entries
+//! were removed has format 2, which programs that know no snapshots refuse; format 1 is read as before.
+//!
 //! The file is locked while it is open, so a second controller on it is refused. Readers ([`scan`], [`read`],
 //! [`tell`]) never write to it, not even to repair a journal whose controller was killed, and read it while its
 //! controller goes on: up to the entry that was the last when they began ([`in_use`] tells that there is more to come).
@@ -17,6 +22,9 @@ mod order;
 mod overlay;
 mod pages;
 mod read;
+mod retention;
+mod snapshot;
+mod store;
 mod tell;
 #[cfg(test)]
 mod tests;
@@ -28,16 +36,23 @@ use std::path::{Path, PathBuf};
 
 use rankguard_core::{Policy, Stamped};
 use redb::{Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
+use snapshot::SnapshotRecord;
 
 pub use error::JournalError;
 use order::Order;
-pub use read::{Played, Recording, cases, evidence, in_use, is_journal, policy, read, scan};
+pub use read::{Beginning, Played, Recording, cases, evidence, in_use, is_journal, policy, read, scan, scan_from};
+pub use retention::JournalRetention;
+pub use snapshot::{EncodedSnapshot, SnapshotError, encode_snapshot};
+pub use store::Restored;
 pub use tell::{Attempt, End, Failure, Happening, Interval, Job, Node, Seen, Told, Value, tell};
 
 /// Name of the journal in the state directory.
 pub const JOURNAL_FILE: &str = "journal.redb";
 
+/// Format of a journal that holds all its entries.
 const VERSION: u32 = 1;
+/// Format of a journal that begins with a snapshot.
+const VERSION_COMPACTED: u32 = 2;
 const EVENTS: TableDefinition<u64, &[u8]> = TableDefinition::new("events");
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 const META_VERSION: &str = "version";
@@ -52,7 +67,14 @@ pub struct Journal {
     path: PathBuf,
     database: Database,
     policy: Policy,
+    /// Number of the last entry.
     entries: u64,
+    /// Number of the first entry that is held; one more than `entries` where none is.
+    first: u64,
+    /// Snapshots, oldest first.
+    snapshots: Vec<SnapshotRecord>,
+    /// Bytes of all entries ever appended, known once [`Journal::restore`] has read the newest ones.
+    entry_bytes: u64,
 }
 
 /// An event as its entry holds it.
@@ -79,10 +101,19 @@ impl Journal {
             database,
             policy: policy.clone(),
             entries: 0,
+            first: 1,
+            snapshots: Vec::new(),
+            entry_bytes: 0,
         };
         let view = journal.view()?;
         journal.policy = read_meta(&view, &journal.path)?;
-        journal.entries = last_entry(&view).map_err(|e| storage("read", &journal.path, e))?;
+        let failed = |problem: redb::Error| storage("read", &journal.path, problem);
+        let snapshots = snapshot::read_records(&view).map_err(failed)?;
+        let held = held_entries(&view).map_err(failed)?;
+        let newest = snapshots.last().map_or(0, |newest| newest.entry);
+        (journal.first, journal.entries) = held.unwrap_or((newest + 1, newest));
+        journal.entry_bytes = snapshots.last().map_or(0, |newest| newest.entry_bytes);
+        journal.snapshots = snapshots;
         Ok(journal)
     }
 
@@ -91,18 +122,27 @@ impl Journal {
         &self.policy
     }
 
-    /// How many events it holds.
+    /// How many events were ever appended; the number of the last one.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// Gives every event to `take`, in order.
+    /// Bytes of all entries that were ever appended.
+    pub fn entry_bytes(&self) -> u64 {
+        self.entry_bytes
+    }
+
+    /// Gives every event that is held to `take`, in order.
     pub fn replay(&self, mut take: impl FnMut(Stamped)) -> Result<(), JournalError> {
         let mut take = |entry: Result<Stamped, JournalError>| {
             take(entry?);
             Ok(())
         };
-        read_events(&self.view()?, &self.path, &mut Order::new(&self.path, &mut take))
+        read_events(
+            &self.view()?,
+            &self.path,
+            &mut Order::new(&self.path, self.first, &mut take),
+        )
     }
 
     /// Appends entries made by [`encode`]: all of them or, on an error, none. When it returns they are on disk.
@@ -119,6 +159,7 @@ impl Journal {
         };
         write().map_err(|e| storage("write", &self.path, e))?;
         self.entries += entries.len() as u64;
+        self.entry_bytes += entries.iter().map(|entry| entry.len() as u64).sum::<u64>();
         Ok(())
     }
 
@@ -219,7 +260,8 @@ fn read_meta(view: &ReadTransaction, path: &Path) -> Result<Policy, JournalError
 /// The policy, where the format's version is this one. `text`: what the table of these two holds under a name.
 fn policy_of(path: &Path, mut text: impl FnMut(&str) -> Vec<u8>) -> Result<Policy, JournalError> {
     let version = text(META_VERSION);
-    if version != VERSION.to_string().as_bytes() {
+    let known = [VERSION, VERSION_COMPACTED];
+    if known.iter().all(|known| version != known.to_string().as_bytes()) {
         let found = match version.is_empty() {
             true => "unknown".to_owned(),
             false => String::from_utf8_lossy(&version).into_owned(),
@@ -227,7 +269,7 @@ fn policy_of(path: &Path, mut text: impl FnMut(&str) -> Vec<u8>) -> Result<Polic
         return Err(JournalError::Version {
             path: path.to_owned(),
             found,
-            expected: VERSION,
+            expected: VERSION_COMPACTED,
         });
     }
     serde_json::from_slice(&text(META_POLICY)).map_err(|source| JournalError::Policy {
@@ -236,9 +278,12 @@ fn policy_of(path: &Path, mut text: impl FnMut(&str) -> Vec<u8>) -> Result<Polic
     })
 }
 
-fn last_entry(view: &ReadTransaction) -> Result<u64, redb::Error> {
+/// The numbers of the first and the last entry, where there is one.
+fn held_entries(view: &ReadTransaction) -> Result<Option<(u64, u64)>, redb::Error> {
     let table = view.open_table(EVENTS)?;
-    Ok(table.last()?.map_or(0, |(number, _)| number.value()))
+    let first = table.first()?.map(|(number, _)| number.value());
+    let last = table.last()?.map(|(number, _)| number.value());
+    Ok(first.zip(last))
 }
 
 /// What takes entries one by one.

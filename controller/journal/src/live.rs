@@ -14,7 +14,9 @@ use rankguard_core::Policy;
 use crate::order::Order;
 use crate::overlay::Overlay;
 use crate::pages::{Commit, Link, Pages, Stop};
-use crate::{EVENTS, JournalError, META, policy_of};
+use crate::read::{Snapshot, begins_with, decoded};
+use crate::snapshot::{PARTS, RECORDS, SnapshotRecord, parse_record};
+use crate::{EVENTS, JournalError, META, Take, policy_of};
 use redb::TableHandle;
 
 /// Width of an entry's number.
@@ -112,12 +114,77 @@ impl Live {
         policy_of(path, text).map_err(Failed::Journal)
     }
 
+    /// The oldest snapshot of which all later entries are held; none in a journal that holds all its entries. One that cannot
+    /// be used is a problem, and the next one is taken.
+    pub(crate) fn oldest_snapshot(&self, path: &Path, take: Take<'_>) -> Result<Option<Snapshot>, Failed> {
+        let mut after = 0;
+        loop {
+            let found = self.again(|commit| self.snapshot_behind(commit, after))?;
+            let Some((record, bytes)) = found else { return Ok(None) };
+            after = record.serial;
+            match decoded(path, record, &bytes) {
+                Ok(snapshot) => return Ok(Some(snapshot)),
+                Err(problem) => take(Err(problem)).map_err(Failed::Journal)?,
+            }
+        }
+    }
+
+    /// The first snapshot behind a serial number with which reading may begin, and its bytes.
+    fn snapshot_behind(
+        &self,
+        commit: Commit,
+        after: u64,
+    ) -> Result<Option<(SnapshotRecord, Vec<u8>)>, Stop<JournalError>> {
+        let first = self.first(commit)?;
+        let mut record = None;
+        if let Some(root) = self.pages.table(commit.tables, RECORDS.name())? {
+            self.pages.walk(root, Some(NUMBER), &|_| false, &mut |_, value| {
+                let wanted = |record: &SnapshotRecord| record.serial > after && begins_with(record, first);
+                record = record.take().or(parse_record(value).filter(wanted));
+                Ok(())
+            })?;
+        }
+        let Some(record) = record else { return Ok(None) };
+        let keys = record.keys();
+        let mut bytes = Vec::new();
+        if let Some(root) = self.pages.table(commit.tables, PARTS.name())? {
+            let before = |key: &[u8]| number(key).is_some_and(|key| key < keys.start);
+            self.pages.walk(root, Some(NUMBER), &before, &mut |key, value| {
+                if number(key).is_some_and(|key| keys.contains(&key)) {
+                    bytes.extend_from_slice(value);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(Some((record, bytes)))
+    }
+
+    /// The number of a commit's first entry, where it has one.
+    fn first(&self, commit: Commit) -> Result<Option<u64>, Stop<JournalError>> {
+        let Some(root) = self.pages.table(commit.tables, EVENTS.name())? else {
+            return Ok(None);
+        };
+        let mut first = None;
+        let found = self.pages.walk(root, Some(NUMBER), &|_| false, &mut |key, _| {
+            first = number(key);
+            // The walk ends here; the reason is never seen.
+            Err(())
+        });
+        match found {
+            Ok(()) | Err(Stop::Taken(())) => Ok(first),
+            Err(Stop::Changed) => Err(Stop::Changed),
+            Err(Stop::Io(problem)) => Err(Stop::Io(problem)),
+        }
+    }
+
     /// Reads every page of the newest commit: what is proven here can be read, as long as nobody writes.
     pub(crate) fn prove(&self) -> Result<(), Failed> {
         let commit = self.pages.commit::<JournalError>()?;
-        if let Some(root) = self.pages.table::<JournalError>(commit.tables, EVENTS.name())? {
-            self.pages
-                .walk::<JournalError>(root, Some(NUMBER), &|_| false, &mut |_, _| Ok(()))?;
+        for table in [EVENTS.name(), RECORDS.name(), PARTS.name()] {
+            if let Some(root) = self.pages.table::<JournalError>(commit.tables, table)? {
+                self.pages
+                    .walk::<JournalError>(root, Some(NUMBER), &|_| false, &mut |_, _| Ok(()))?;
+            }
         }
         Ok(())
     }

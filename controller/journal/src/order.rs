@@ -12,8 +12,9 @@ pub(crate) struct Order<'a> {
 }
 
 impl<'a> Order<'a> {
-    pub(crate) fn new(path: &'a Path, take: Take<'a>) -> Self {
-        Self { path, next: 1, take }
+    /// Entries from number `next` on.
+    pub(crate) fn new(path: &'a Path, next: u64, take: Take<'a>) -> Self {
+        Self { path, next, take }
     }
 
     /// The number that is wanted next, from 1.

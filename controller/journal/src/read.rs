@@ -1,61 +1,178 @@
 //! Journals as those read them who do not own them: looked at, never written to.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use rankguard_core::{Event, Policy, Stamped, State, step};
 use rankguard_faults::Catalogue;
-use rankguard_model::{Case, Evidence};
+use rankguard_model::{Case, Evidence, Timestamp};
 use redb::{Database, ReadTransaction, ReadableDatabase, StorageError};
 
 use crate::live::{Failed, Holder, Live};
 use crate::order::Order;
 use crate::overlay::Overlay;
 use crate::pages::MAGIC;
-use crate::{JOURNAL_FILE, JournalError, META, builder, guarded, read_events, read_meta, storage};
+use crate::snapshot::{self, SnapshotRecord};
+use crate::{JOURNAL_FILE, JournalError, META, Take, builder, guarded, held_entries, read_events, read_meta, storage};
+
+/// Where a journal begins: at its first event, or at the snapshot that stands for the events which retention has removed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Beginning {
+    /// The state before the first event that the journal holds.
+    pub state: State,
+    /// Number of events that were removed.
+    pub removed: u64,
+    /// When the last of them was stamped.
+    pub removed_to: Option<Timestamp>,
+}
 
 /// A journal that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recording {
     /// How the brain decided; a replay needs the same.
     pub policy: Policy,
+    /// The state to replay the events on.
+    pub begin: Box<State>,
     /// What happened, in order.
     pub events: Vec<Stamped>,
 }
 
 /// All of a journal. `path` is the journal or its state directory. Refused where an entry is missing or cannot be read.
 pub fn read(path: &Path) -> Result<Recording, JournalError> {
-    let mut events = Vec::new();
-    let policy = scan(path, |entry| {
-        events.push(entry?);
-        Ok(())
-    })?;
-    Ok(Recording { policy, events })
+    let (mut events, mut begin) = (Vec::new(), None);
+    let policy = scan_from(
+        path,
+        |beginning| begin = Some(beginning.state),
+        |entry| {
+            events.push(entry?);
+            Ok(())
+        },
+    )?;
+    let begin = begin.unwrap_or_else(|| State::new(policy.clone(), Catalogue::builtin()));
+    Ok(Recording {
+        policy,
+        begin: Box::new(begin),
+        events,
+    })
 }
 
-/// Gives every entry to `take`, in order, with what is wrong with it, and the policy at the end; memory stays bounded.
-/// `take` ends the reading with an error. What a controller writes meanwhile is not in it.
+/// Gives every entry that is held to `take`, in order, with what is wrong with it, and the policy at the end; memory stays
+/// bounded. `take` ends the reading with an error. What a controller writes meanwhile is not in it.
 pub fn scan(
     path: &Path,
+    take: impl FnMut(Result<Stamped, JournalError>) -> Result<(), JournalError>,
+) -> Result<Policy, JournalError> {
+    scan_from(path, |_| {}, take)
+}
+
+/// As [`scan`], with the state to begin with, which `begin` receives before the first entry.
+pub fn scan_from(
+    path: &Path,
+    begin: impl FnOnce(Beginning),
     mut take: impl FnMut(Result<Stamped, JournalError>) -> Result<(), JournalError>,
 ) -> Result<Policy, JournalError> {
     let path = at(path);
-    let mut order = Order::new(&path, &mut take);
     let read = proven(&path).map_or(Err(Failed::Damaged), |live| {
-        live.events(&mut order)?;
-        live.policy(&path)
+        let policy = live.policy(&path)?;
+        let snapshot = live.oldest_snapshot(&path, &mut take)?;
+        Ok((live, policy, snapshot))
     });
+    let failed = |failed: Failed| match failed {
+        Failed::Io(problem) => storage("read", &path, StorageError::Io(problem)),
+        Failed::Journal(problem) => problem,
+        Failed::Damaged => JournalError::NotAJournal {
+            path: path.clone(),
+            source: "its pages are damaged".into(),
+        },
+    };
     match read {
-        Ok(policy) => Ok(policy),
-        Err(Failed::Journal(problem)) => Err(problem),
-        Err(Failed::Io(problem)) => Err(storage("read", &path, StorageError::Io(problem))),
+        Ok((live, policy, snapshot)) => {
+            let (beginning, next) = beginning(&policy, snapshot);
+            begin(beginning);
+            let mut order = Order::new(&path, next, &mut take);
+            match live.events(&mut order) {
+                Ok(()) => Ok(policy),
+                // The rest of it can be had after a repair only.
+                Err(Failed::Damaged) => {
+                    let (view, _database) = look(&path)?;
+                    read_events(&view, &path, &mut order)?;
+                    Ok(policy)
+                }
+                Err(other) => Err(failed(other)),
+            }
+        }
         Err(Failed::Damaged) => {
             let (view, _database) = look(&path)?;
             let policy = read_meta(&view, &path)?;
-            read_events(&view, &path, &mut order)?;
+            let snapshot = oldest_in(&view, &path, &mut take)?;
+            let (beginning, next) = beginning(&policy, snapshot);
+            begin(beginning);
+            read_events(&view, &path, &mut Order::new(&path, next, &mut take))?;
             Ok(policy)
         }
+        Err(other) => Err(failed(other)),
+    }
+}
+
+/// A snapshot's state with its record.
+pub(crate) type Snapshot = (SnapshotRecord, State);
+
+fn beginning(policy: &Policy, snapshot: Option<Snapshot>) -> (Beginning, u64) {
+    match snapshot {
+        None => {
+            let state = State::new(policy.clone(), Catalogue::builtin());
+            let beginning = Beginning {
+                state,
+                removed: 0,
+                removed_to: None,
+            };
+            (beginning, 1)
+        }
+        Some((record, state)) => {
+            let beginning = Beginning {
+                state,
+                removed: record.entry,
+                removed_to: Some(record.at),
+            };
+            (beginning, record.entry + 1)
+        }
+    }
+}
+
+/// The oldest snapshot of which all later entries are held, of a journal from which entries were removed. One that cannot be
+/// read is a problem, and the next one is taken.
+fn oldest_in(view: &ReadTransaction, path: &Path, take: Take<'_>) -> Result<Option<Snapshot>, JournalError> {
+    let failed = |problem: redb::Error| storage("read", path, problem);
+    let first = held_entries(view).map_err(failed)?.map(|(first, _)| first);
+    for record in snapshot::read_records(view).map_err(failed)? {
+        if !begins_with(&record, first) {
+            continue;
+        }
+        let bytes = snapshot::read_bytes(view, &record).map_err(failed)?;
+        match decoded(path, record, &bytes) {
+            Ok(snapshot) => return Ok(Some(snapshot)),
+            Err(problem) => take(Err(problem))?,
+        }
+    }
+    Ok(None)
+}
+
+/// Whether reading may begin with a snapshot: the first entry is not the journal's first, and is no later than its successor.
+pub(crate) fn begins_with(record: &SnapshotRecord, first: Option<u64>) -> bool {
+    first.is_none_or(|first| first > 1 && record.entry + 1 >= first)
+}
+
+/// A snapshot out of its bytes.
+pub(crate) fn decoded(path: &Path, record: SnapshotRecord, bytes: &[u8]) -> Result<Snapshot, JournalError> {
+    match record.decode(bytes) {
+        Ok(state) => Ok((record, state)),
+        Err(problem) => Err(JournalError::Snapshot {
+            path: path.to_owned(),
+            entry: record.entry,
+            problem,
+        }),
     }
 }
 
@@ -97,26 +214,39 @@ pub fn cases(
     mut change: impl FnMut(&mut Evidence),
     mut problem: impl FnMut(JournalError),
 ) -> Result<Played, JournalError> {
-    let mut state = State::new(policy(path)?, catalogue.unwrap_or_else(|| Catalogue::builtin()));
+    let mut state = None;
     let mut entries = 0;
-    scan(path, |entry| {
-        if entries >= most {
-            return Ok(());
-        }
-        entries += 1;
-        match entry {
-            Ok(stamped) if catalogue.is_some() && matches!(stamped.event, Event::CatalogueGiven { .. }) => {}
-            Ok(mut stamped) => {
-                if let Event::EvidenceArrived { evidence } = &mut stamped.event {
-                    change(evidence);
-                }
-                step(&mut state, &stamped);
+    let begin = Cell::new(None);
+    scan_from(
+        path,
+        |beginning| begin.set(Some(beginning.state)),
+        |entry| {
+            if let Some(begin) = begin.take() {
+                state = Some(match catalogue {
+                    Some(catalogue) => begin.without_limits().with_catalogue(catalogue),
+                    None => begin.without_limits(),
+                });
             }
-            Err(wrong) => problem(wrong),
-        }
-        Ok(())
-    })?;
-    let cases = state.cases().values().cloned().collect();
+            let Some(state) = &mut state else { return Ok(()) };
+            if entries >= most {
+                return Ok(());
+            }
+            entries += 1;
+            match entry {
+                Ok(stamped) if catalogue.is_some() && matches!(stamped.event, Event::CatalogueGiven { .. }) => {}
+                Ok(mut stamped) => {
+                    if let Event::EvidenceArrived { evidence } = &mut stamped.event {
+                        change(evidence);
+                    }
+                    step(state, &stamped);
+                }
+                Err(wrong) => problem(wrong),
+            }
+            Ok(())
+        },
+    )?;
+    let state = state.or(begin.take());
+    let cases = state.iter().flat_map(|state| state.cases().values().cloned()).collect();
     Ok(Played { cases, entries })
 }
 

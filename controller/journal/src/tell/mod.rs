@@ -3,14 +3,15 @@
 mod ends;
 mod told;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rankguard_core::{Event, Stamped, State, step};
+use rankguard_core::{CheckFinding, Event, Stamped, State, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{Body, Entity, Evidence, Generation, JobId, NodeId, NodeState, Step, Timestamp};
 
-use crate::{JournalError, in_use, policy, scan};
+use crate::{JournalError, in_use, policy, scan_from};
 
 pub use told::{Attempt, End, Failure, Happening, Interval, Job, Node, Seen, Told, Value};
 
@@ -19,8 +20,9 @@ pub use told::{Attempt, End, Failure, Happening, Interval, Job, Node, Seen, Told
 pub fn tell(path: &Path, mut take: impl FnMut(Told)) -> Result<End, JournalError> {
     let policy = policy(path)?;
     let replayed = policy.replay_only;
+    let begin = Cell::new(None);
     let mut teller = Teller {
-        state: State::new(policy, Catalogue::builtin()),
+        state: State::new(policy, Catalogue::builtin()).without_limits(),
         lives: BTreeMap::new(),
         away: BTreeMap::new(),
         usable: None,
@@ -32,14 +34,29 @@ pub fn tell(path: &Path, mut take: impl FnMut(Told)) -> Result<End, JournalError
             ..End::default()
         },
     };
-    let read = scan(path, |entry| {
-        teller.end.entries += 1;
-        match entry {
-            Ok(stamped) => teller.play(stamped, &mut take),
-            Err(problem) => take(Told::Problem(problem)),
-        }
-        Ok(())
-    });
+    let read = scan_from(
+        path,
+        |beginning| begin.set(Some(beginning)),
+        |entry| {
+            if let Some(beginning) = begin.take() {
+                teller.state = beginning.state.without_limits();
+                (teller.end.removed, teller.end.removed_to) = (beginning.removed, beginning.removed_to);
+            }
+            match entry {
+                Ok(stamped) => {
+                    teller.end.entries += 1;
+                    teller.play(stamped, &mut take);
+                }
+                // A snapshot that cannot be used is no entry.
+                Err(problem @ JournalError::Snapshot { .. }) => take(Told::Problem(problem)),
+                Err(problem) => {
+                    teller.end.entries += 1;
+                    take(Told::Problem(problem));
+                }
+            }
+            Ok(())
+        },
+    );
     if let Err(problem) = read {
         take(Told::Problem(problem));
     }
@@ -148,7 +165,11 @@ impl Teller {
     fn watch_nodes(&mut self, at: Timestamp, silent: Option<(NodeId, Timestamp)>, take: &mut impl FnMut(Told)) {
         let mut usable = 0;
         for (name, node) in self.state.fleet().iter() {
-            let state = node.state();
+            // A node that only has to confirm a fence is there: no outage.
+            let state = match node.state() {
+                NodeState::Fencing => NodeState::Healthy,
+                state => state,
+            };
             usable += u64::from(node.is_usable());
             let life = self.lives.entry(name.clone()).or_insert_with(|| Life {
                 first: at,
@@ -193,6 +214,7 @@ fn interval(node: &NodeId, life: &Life, to: Timestamp, is_cut: bool) -> Interval
             NodeState::Healthy => "healthy",
             NodeState::Cordoned => "cordoned",
             NodeState::Lost => "lost",
+            NodeState::Fencing => "fencing",
         },
         is_cut,
     }
@@ -224,6 +246,19 @@ fn text(evidence: &Evidence) -> String {
         Body::RankStarted { pid } => format!("{} started as process {pid}", evidence.entity),
         Body::RankExited { exit, .. } => format!("{} ended: {exit}", evidence.entity),
         Body::Fenced { job, generation, .. } => format!("job {job} fenced below generation {generation}"),
+        Body::Stopped {
+            job, generation, left, ..
+        } if left.is_empty() => {
+            format!("job {job} stopped up to generation {generation}")
+        }
+        Body::Stopped {
+            job, generation, left, ..
+        } => {
+            format!(
+                "job {job} stopped up to generation {generation}, except: {}",
+                left.join("; ")
+            )
+        }
         Body::ShardFailed { step, reason } => format!("the shard of step {step} could not be kept: {reason}"),
         Body::Copied { step, to, failed, .. } => match failed {
             None => format!("step {step} of {} is copied to {to}", evidence.entity),
@@ -259,6 +294,14 @@ fn happening(at: Timestamp, event: Event) -> Option<Happening> {
     let (what, node, text) = match event {
         Event::EvidenceArrived { .. } | Event::TimerFired { .. } => return None,
         Event::ControllerStarted => ("controller-started", None, "the controller began to run".to_owned()),
+        Event::LifeBegan { .. } => return None,
+        Event::JournalDiffers { node, mark } => {
+            let text = format!(
+                "{node} knows entry {} of a journal that is not in this one",
+                mark.position
+            );
+            ("journal-differs", Some(node), text)
+        }
         Event::CatalogueGiven { files } => {
             let text = format!("verdicts rest on {} files besides the built-in catalogue", files.len());
             ("catalogue-given", None, text)
@@ -270,6 +313,10 @@ fn happening(at: Timestamp, event: Event) -> Option<Happening> {
         Event::NodeFellSilent { node, last_heard } => {
             let text = format!("{node} fell silent; last heard {last_heard}");
             ("node-silent", Some(node), text)
+        }
+        Event::RulesAdopted { rules } => {
+            let text = format!("decision rules {rules} hold from now on");
+            ("rules-adopted", None, text)
         }
         Event::JobSubmitted { spec } => ("job-submitted", None, format!("job {} submitted", spec.id)),
         Event::JobCancelled { job } => ("job-cancelled", None, format!("job {job} cancelled by its user")),
@@ -289,6 +336,15 @@ fn happening(at: Timestamp, event: Event) -> Option<Happening> {
                 seals.len()
             );
             ("shards-found", None, text)
+        }
+        Event::CheckpointChecked { job, step, finding, .. } => {
+            let found = match finding {
+                CheckFinding::Intact => "is intact".to_owned(),
+                CheckFinding::Damaged { what } => format!("is damaged: {what}"),
+                CheckFinding::Unavailable { reason } => format!("cannot be read: {reason}"),
+            };
+            let text = format!("the checkpoint of step {step} of job {job} {found}");
+            ("checkpoint-checked", None, text)
         }
         Event::NodeCordoned { node, reason } => {
             let text = format!("{node} cordoned by an operator: {reason}");

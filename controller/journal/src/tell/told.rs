@@ -203,4 +203,8 @@ pub struct End {
     pub in_use: bool,
     /// Cases in which nothing failed (warnings, news).
     pub harmless: u64,
+    /// Entries that the controller's retention had removed before the first one.
+    pub removed: u64,
+    /// When the last of them was stamped.
+    pub removed_to: Option<Timestamp>,
 }
