@@ -8,10 +8,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use tracing::warn;
+
 use crate::ControllerError;
 
 /// Name of the file in the state directory; holds `host:port` and a line end.
 pub const ADDRESS_FILE: &str = "controller.addr";
+/// Name of the file with the address of the health endpoint.
+pub const METRICS_ADDRESS_FILE: &str = "metrics.addr";
 
 /// Where the controller of this state directory listens, or listened last.
 pub fn read_address(state_dir: &Path) -> io::Result<SocketAddr> {
@@ -26,15 +30,35 @@ pub fn read_address(state_dir: &Path) -> io::Result<SocketAddr> {
 
 /// Puts the file there whole: a reader sees the old address or the new one, never half of one.
 pub(crate) fn write_address(state_dir: &Path, address: SocketAddr) -> Result<(), ControllerError> {
-    let path = state_dir.join(ADDRESS_FILE);
-    let temp = state_dir.join(format!(".{ADDRESS_FILE}.{}", std::process::id()));
-    fs::write(&temp, format!("{address}\n"))
-        .and_then(|()| fs::rename(&temp, &path))
-        .map_err(|source| ControllerError::StateDir {
+    write_address_file(state_dir, ADDRESS_FILE, address)
+}
+
+/// The same for a file of another name. On a full disk the old file is kept, with a warning, and the controller starts.
+pub(crate) fn write_address_file(state_dir: &Path, name: &str, address: SocketAddr) -> Result<(), ControllerError> {
+    let path = state_dir.join(name);
+    let temp = state_dir.join(format!(".{name}.{}", std::process::id()));
+    let written = fs::write(&temp, format!("{address}\n")).and_then(|()| fs::rename(&temp, &path));
+    match written {
+        Ok(()) => Ok(()),
+        Err(problem) if is_full(&problem) => {
+            // What is left of it must not take the last bytes.
+            let _ = fs::remove_file(&temp);
+            warn!(path = %path.display(), %problem, %address, "cannot write the address to its file");
+            Ok(())
+        }
+        Err(source) => Err(ControllerError::StateDir {
             what: "write",
             path,
             source,
-        })
+        }),
+    }
+}
+
+fn is_full(problem: &io::Error) -> bool {
+    matches!(
+        problem.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 #[cfg(test)]

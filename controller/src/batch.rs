@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use rankguard_core::{Event, Stamped};
 use rankguard_model::{NodeId, Timestamp};
 
+use crate::authority::StartedProcesses;
+use crate::inbound::InboundPermit;
 use crate::input::{Query, Reply};
 use crate::journal;
 use crate::roster::SessionId;
@@ -16,8 +18,12 @@ pub(crate) struct Batch {
     pub(crate) entries: Vec<Entry>,
     /// Agents that get an acknowledgement.
     pub(crate) acknowledge: BTreeSet<NodeId>,
+    /// Room that its evidence takes up.
+    pub(crate) permits: Vec<InboundPermit>,
     /// Questions, answered when all events have been taken in.
     pub(crate) queries: Vec<Query>,
+    /// Processes of ranks that its evidence reports as started.
+    pub(crate) started: StartedProcesses,
 }
 
 /// One event on its way into the journal.
@@ -49,6 +55,15 @@ impl Batch {
         let stamped = journal::decode(&bytes)?;
         self.entries.push(Entry { stamped, bytes, after });
         Ok(())
+    }
+
+    /// Adds events that were held, where they can be written now; else they are held on.
+    pub(crate) fn events(&mut self, held: Vec<Event>, at: Timestamp) {
+        for event in held {
+            if let Err(problem) = self.push(at, event, After::Nothing) {
+                tracing::error!(%problem, "an event cannot be written to the journal and is dropped");
+            }
+        }
     }
 
     /// Takes the journal's part out.

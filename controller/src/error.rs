@@ -42,6 +42,9 @@ pub enum ControllerError {
         /// The shortest that is allowed.
         min_ms: u128,
     },
+    /// There is no name for this start, under which agents would know its generations.
+    #[error("cannot name this start of the controller: the system gives no random numbers (is /dev/urandom there?)")]
+    Random,
     /// Somebody else listens there.
     #[error(
         "port in use: {address}; another controller may be running there: stop it, listen on another port, or listen on \
@@ -50,7 +53,7 @@ pub enum ControllerError {
     PortInUse {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The address cannot be used for another reason.
@@ -58,7 +61,7 @@ pub enum ControllerError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The files of the catalogue cannot be used.
@@ -78,8 +81,30 @@ pub enum ControllerError {
         what: &'static str,
         /// Where.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
+    },
+    /// Other users keep files in the state directory.
+    #[error(
+        "{} is shared by several users; give the controller a directory of its own (controller.state_dir)", path.display()
+    )]
+    SharedDir {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The numbers cannot be served.
+    #[error("cannot serve health and numbers on {address} (controller.metrics_listen)")]
+    Metrics {
+        /// The address that was asked for.
+        address: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A controller that only replays ends when its journal cannot be written.
+    #[error("{problem}")]
+    Degraded {
+        /// Why, and what to do.
+        problem: String,
     },
     /// The journal cannot be read or written.
     #[error(transparent)]

@@ -4,6 +4,7 @@ use rankguard_faults::CatalogueFile;
 use rankguard_model::{Case, CaseId, Evidence, JobId, JobSpec, NodeId, NodeInfo, StatusView};
 use tokio::sync::oneshot;
 
+use crate::inbound::InboundPermit;
 use crate::roster::{Link, SessionId};
 
 /// Inputs that wait for the owner of the state. When it is full, senders wait: an agent's stream then backs up into the
@@ -24,6 +25,8 @@ pub(crate) enum Input {
         session: SessionId,
         node: NodeId,
         evidence: Vec<Evidence>,
+        /// Held until the evidence is in the journal, or dropped.
+        permit: InboundPermit,
     },
     /// A session ended.
     Left { session: SessionId, node: NodeId },
@@ -57,6 +60,8 @@ pub(crate) enum Refusal {
     Absent(String),
     /// It makes no sense.
     Invalid(Vec<String>),
+    /// The journal cannot be written.
+    Unavailable(String),
 }
 
 /// What an operator asks, and where the answer goes.

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use rankguard_core::{Event, State};
-use rankguard_model::{Body, Entity, Evidence, EvidenceId, NodeId, Sequence, Source, Timestamp};
+use rankguard_model::{Body, Entity, Evidence, EvidenceId, NodeId, NodeInfo, Sequence, Source, Timestamp};
+use tonic::Status;
 use tracing::{error, info, warn};
 
+use crate::authority::admit;
 use crate::batch::{After, Batch};
 use crate::input::{Command, Input, Refusal, Reply};
 use crate::liveness::Liveness;
@@ -34,17 +36,20 @@ impl Intake<'_> {
                 info!(%node, incarnation = info.incarnation, slots = info.slots, "agent joined");
                 self.roster.seat(&node, session, link);
                 self.liveness.watch(&node, self.now);
+                self.compare_journal(&info);
                 self.event(Event::NodeJoined { info }, After::Welcome { node, session });
             }
             Input::Evidence {
                 session,
                 node,
                 evidence,
+                permit,
             } => {
                 // An agent that has opened another session sends this again there.
                 if self.roster.is_current(&node, session) {
                     evidence.into_iter().for_each(|one| self.evidence(one));
                     self.batch.acknowledge.insert(node);
+                    self.batch.permits.push(permit);
                 }
             }
             Input::Catalogue { files, version } => {
@@ -55,6 +60,35 @@ impl Intake<'_> {
             Input::Left { session, node } => self.roster.leave(&node, session),
             Input::Command { command, reply } => self.command(command, reply),
             Input::Query(query) => self.batch.queries.push(query),
+        }
+    }
+
+    /// Closes the sessions of nodes that speak but count as lost because they did not end old ranks in time: when they join
+    /// anew, they are fenced.
+    pub(crate) fn close_overdue(&mut self) {
+        let overdue = |(name, node): &(&NodeId, &rankguard_core::Node)| {
+            node.lost_since.is_some() && !node.fences.is_empty() && self.roster.is_seated(name)
+        };
+        let overdue: Vec<NodeId> = self
+            .state
+            .fleet()
+            .iter()
+            .filter(overdue)
+            .map(|(name, _)| name.clone())
+            .collect();
+        for node in overdue {
+            let reason = "it is not known that old ranks ended; join again to be asked";
+            self.roster.close(&node, Status::unavailable(reason));
+        }
+    }
+
+    /// Records once that an agent knows entries which this journal does not have.
+    fn compare_journal(&mut self, info: &NodeInfo) {
+        let lives = self.state.lives();
+        let Some(mark) = info.history.journal else { return };
+        if lives.compare(&mark).is_some() && !lives.is_announced(&mark) {
+            let node = info.node.clone();
+            self.event(Event::JournalDiffers { node, mark }, After::Nothing);
         }
     }
 
@@ -88,6 +122,7 @@ impl Intake<'_> {
             let gap = gap(id, evidence.at, what, lost);
             self.event(Event::EvidenceArrived { evidence: gap }, After::Nothing);
         }
+        let evidence = admit(self.state, &node, self.now, &mut self.batch.started, evidence);
         let (id, at) = (evidence.id.clone(), evidence.at);
         if let Err(problem) = self
             .batch
@@ -134,7 +169,7 @@ impl Intake<'_> {
                 let also_new = self.batch.entries.iter().any(
                     |entry| matches!(&entry.stamped.event, Event::JobSubmitted { spec: other } if other.id == spec.id),
                 );
-                if also_new || self.state.jobs().contains_key(&spec.id) {
+                if also_new || self.state.has_job_name(&spec.id) {
                     let id = &spec.id;
                     return Err(Refusal::Exists(format!(
                         "job {id} exists already; a name is used once in the life of a controller"
@@ -170,11 +205,12 @@ mod tests {
     use proptest::prelude::*;
     use rankguard_core::Policy;
     use rankguard_faults::Catalogue;
-    use rankguard_model::{ClockOffset, NodeInfo};
+    use rankguard_model::ClockOffset;
     use tokio::sync::{mpsc, oneshot};
 
     use super::*;
-    use crate::roster::{Link, SessionId};
+    use crate::inbound::InboundPermit;
+    use crate::roster::{Link, OutboundBytes, SessionId};
 
     fn node() -> NodeId {
         NodeId::from("n1")
@@ -187,9 +223,13 @@ mod tests {
                 seq: Sequence(seq),
             },
             at: Timestamp(5),
-            source: Source::Ranks,
+            source: Source::JobLog,
             entity: Entity::Unknown,
-            body: Body::RankFinished,
+            body: Body::Line {
+                text: "a".to_owned(),
+                context: Vec::new(),
+                repeats: 1,
+            },
             marks: Vec::new(),
             synthetic: false,
         }
@@ -208,8 +248,14 @@ mod tests {
             failure_domain: String::new(),
             running: Vec::new(),
             clock: ClockOffset::default(),
+            lease_ms: 0,
+            history: rankguard_model::NodeHistory::default(),
         };
-        let link = Link { outbound, close };
+        let link = Link {
+            outbound,
+            waiting: OutboundBytes::default(),
+            close,
+        };
         (
             Input::Joined {
                 session: SessionId(session),
@@ -226,6 +272,7 @@ mod tests {
             session: SessionId(session),
             node: node(),
             evidence,
+            permit: InboundPermit::free(),
         }
     }
 

@@ -47,6 +47,7 @@ impl Operator {
         answer.map_err(|refusal| match refusal {
             Refusal::Exists(why) => Status::already_exists(why),
             Refusal::Absent(why) => Status::not_found(why),
+            Refusal::Unavailable(why) => Status::unavailable(why),
             Refusal::Invalid(problems) => Status::invalid_argument(problems.join("\n")),
         })
     }

@@ -8,17 +8,22 @@
 //! While none comes, time goes on at its usual pace, so that the last failures are concluded.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rankguard_model::{Body, Evidence, NodeId, Timestamp};
 
 use crate::batch::After;
+use crate::inbound::InboundPermit;
 use crate::intake::Intake;
 use crate::roster::SessionId;
 use crate::timers::Timers;
 
 /// Pieces of evidence that share one commit at most.
 const BATCH: usize = 4_096;
+
+/// Evidence that has not been taken in, with its session. The batch it came in counts as waiting for as long as any of it does.
+type Waiting = (SessionId, NodeId, Evidence, Arc<InboundPermit>);
 
 /// The clock of recorded evidence, and what has not been taken in.
 #[derive(Debug)]
@@ -28,7 +33,7 @@ pub(crate) struct Replay {
     since: Instant,
     /// No alarm that evidence sets rings earlier after it.
     settle: Duration,
-    waiting: VecDeque<(SessionId, NodeId, Evidence)>,
+    waiting: VecDeque<Waiting>,
 }
 
 impl Replay {
@@ -53,9 +58,12 @@ impl Replay {
     }
 
     /// What a session brought.
-    pub(crate) fn put(&mut self, session: SessionId, node: &NodeId, evidence: Vec<Evidence>) {
-        self.waiting
-            .extend(evidence.into_iter().map(|one| (session, node.clone(), one)));
+    pub(crate) fn put(&mut self, session: SessionId, node: &NodeId, evidence: Vec<Evidence>, permit: InboundPermit) {
+        let permit = Arc::new(permit);
+        let waiting = evidence
+            .into_iter()
+            .map(|one| (session, node.clone(), one, Arc::clone(&permit)));
+        self.waiting.extend(waiting);
     }
 
     /// How long until the first alarm, were no more evidence to come.
@@ -89,7 +97,7 @@ impl Replay {
     pub(crate) fn fill(&mut self, intake: &mut Intake<'_>, timers: &mut Timers) {
         let mut earliest = Timestamp(i64::MAX);
         for _ in 0..BATCH {
-            let Some((_, _, next)) = self.waiting.front() else {
+            let Some((_, _, next, _)) = self.waiting.front() else {
                 return;
             };
             let moment = next.at.max(self.now);
@@ -100,7 +108,7 @@ impl Replay {
             if moment >= earliest {
                 return;
             }
-            let Some((session, node, evidence)) = self.waiting.pop_front() else {
+            let Some((session, node, evidence, _permit)) = self.waiting.pop_front() else {
                 return;
             };
             // A source that has opened another session sends this again there.

@@ -1,18 +1,29 @@
 //! The session of each node: at most one.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::{Context, Poll};
 
 use rankguard_model::NodeId;
-use rankguard_proto::v1;
 use rankguard_proto::v1::to_agent::Kind;
+use rankguard_proto::{Message, v1};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
+use tokio_stream::Stream;
 use tonic::Status;
 use tracing::warn;
 
 /// Messages that wait to be sent to one agent. When it is full the agent does not read: its session is closed, and it
 /// is told again what it missed when it joins anew.
 pub(crate) const OUTBOUND_MAX: usize = 256;
+
+/// Bytes that wait to be sent to one agent; beyond them its session is closed as well.
+pub(crate) const OUTBOUND_BYTES_MAX: usize = 16 << 20;
+
+/// Takes messages to an agent.
+pub(crate) type Outbound = mpsc::Sender<Result<v1::ToAgent, Status>>;
 
 /// Numbers the sessions of one life of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +33,9 @@ pub(crate) struct SessionId(pub(crate) u64);
 #[derive(Debug)]
 pub(crate) struct Link {
     /// To the agent.
-    pub(crate) outbound: mpsc::Sender<Result<v1::ToAgent, Status>>,
+    pub(crate) outbound: Outbound,
+    /// Bytes that wait in it.
+    pub(crate) waiting: OutboundBytes,
     /// Ends the session with a reason; so does dropping it.
     pub(crate) close: oneshot::Sender<Status>,
 }
@@ -59,6 +72,11 @@ impl Roster {
         self.seats.get(node).is_some_and(|seat| seat.session == session)
     }
 
+    /// How many nodes are connected.
+    pub(crate) fn len(&self) -> usize {
+        self.seats.len()
+    }
+
     /// The session ended by itself.
     pub(crate) fn leave(&mut self, node: &NodeId, session: SessionId) {
         if self.is_current(node, session) {
@@ -66,10 +84,27 @@ impl Roster {
         }
     }
 
+    /// The nodes that have a session.
+    pub(crate) fn nodes(&self) -> Vec<NodeId> {
+        self.seats.keys().cloned().collect()
+    }
+
+    /// Whether a node has a session.
+    pub(crate) fn is_seated(&self, node: &NodeId) -> bool {
+        self.seats.contains_key(node)
+    }
+
     /// Closes a node's session, if it has one.
     pub(crate) fn close(&mut self, node: &NodeId, reason: Status) {
         if let Some(seat) = self.seats.remove(node) {
             close(seat, reason);
+        }
+    }
+
+    /// Closes all sessions.
+    pub(crate) fn close_all(&mut self, reason: &Status) {
+        for (_, seat) in std::mem::take(&mut self.seats) {
+            close(seat, reason.clone());
         }
     }
 
@@ -86,7 +121,17 @@ impl Roster {
         let Some(seat) = self.seats.get(node).filter(|seat| seat.welcomed) else {
             return false;
         };
-        match seat.link.outbound.try_send(Ok(v1::ToAgent { kind: Some(kind) })) {
+        let message = v1::ToAgent { kind: Some(kind) };
+        let bytes = message.encoded_len();
+        if seat.link.waiting.get() + bytes > OUTBOUND_BYTES_MAX.max(bytes) {
+            warn!(%node, bytes = OUTBOUND_BYTES_MAX, "agent does not read its messages; its session is closed");
+            let reason = format!("messages of {OUTBOUND_BYTES_MAX} bytes wait and are not read; join again");
+            self.close(node, Status::resource_exhausted(reason));
+            return false;
+        }
+        // Counted first: the stream may take it at once.
+        seat.link.waiting.add(bytes);
+        match seat.link.outbound.try_send(Ok(message)) {
             Ok(()) => true,
             Err(TrySendError::Closed(_)) => {
                 self.seats.remove(node);
@@ -99,6 +144,49 @@ impl Roster {
                 false
             }
         }
+    }
+}
+
+/// Bytes that wait in a channel; copies count together.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct OutboundBytes(Arc<AtomicI64>);
+
+impl OutboundBytes {
+    fn get(&self) -> usize {
+        usize::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    pub(crate) fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes as i64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn subtract(&self, bytes: usize) {
+        self.0.fetch_sub(bytes as i64, Ordering::Relaxed);
+    }
+}
+
+/// Messages on their way to an agent, which count as waiting until they are taken.
+#[derive(Debug)]
+pub(crate) struct OutboundStream {
+    messages: mpsc::Receiver<Result<v1::ToAgent, Status>>,
+    waiting: OutboundBytes,
+}
+
+impl OutboundStream {
+    pub(crate) fn new(messages: mpsc::Receiver<Result<v1::ToAgent, Status>>, waiting: OutboundBytes) -> Self {
+        Self { messages, waiting }
+    }
+}
+
+impl Stream for OutboundStream {
+    type Item = Result<v1::ToAgent, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = self.messages.poll_recv(context);
+        if let Poll::Ready(Some(Ok(message))) = &next {
+            self.waiting.subtract(message.encoded_len());
+        }
+        next
     }
 }
 
@@ -116,17 +204,23 @@ mod tests {
     fn link() -> (Link, Outbound, oneshot::Receiver<Status>) {
         let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
         let (close, closed) = oneshot::channel();
-        (Link { outbound, close }, messages, closed)
+        let link = Link {
+            outbound,
+            waiting: OutboundBytes::default(),
+            close,
+        };
+        (link, messages, closed)
     }
 
     fn ack(sequence: u64) -> Kind {
-        Kind::Ack(v1::EvidenceAck { sequence })
+        Kind::Ack(v1::EvidenceAck { sequence, position: 0 })
     }
 
     fn joined() -> v1::Joined {
         v1::Joined {
             acknowledged: 0,
             silence_limit_ms: 1,
+            ..v1::Joined::default()
         }
     }
 
@@ -153,6 +247,38 @@ mod tests {
         assert_eq!(first_closed.try_recv().expect("a reason").code(), tonic::Code::Aborted);
         roster.leave(&node, SessionId(1));
         assert!(roster.is_current(&node, SessionId(2)));
+    }
+
+    #[test]
+    fn rg_9_bytes_that_wait_are_bounded_and_those_that_were_taken_do_not_count() {
+        let (node, mut roster) = (NodeId::from("n1"), Roster::default());
+        let (link, messages, mut closed) = link();
+        let mut stream = OutboundStream::new(messages, link.waiting.clone());
+        roster.seat(&node, SessionId(1), link);
+        roster.welcome(&node, SessionId(1), joined());
+        let large = || {
+            let order = rankguard_model::Order::Stop {
+                job: "j".repeat(OUTBOUND_BYTES_MAX / 4).into(),
+                generation: rankguard_model::Generation(1),
+                grace_ms: 1,
+            };
+            Kind::Order(v1::OrderFrame {
+                id: 1,
+                order: Some((&order).into()),
+                life: 0,
+            })
+        };
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        for _ in 0..20 {
+            assert!(roster.send(&node, large()));
+            while Pin::new(&mut stream).poll_next(&mut context).is_ready() {}
+        }
+        let sent = (0..5).filter(|_| roster.send(&node, large())).count();
+        assert_eq!(sent, 3);
+        assert_eq!(
+            closed.try_recv().expect("a reason").code(),
+            tonic::Code::ResourceExhausted
+        );
     }
 
     #[test]

@@ -1,17 +1,13 @@
 //! A controller's life: check, open, replay, listen, run, drain, say how it ended.
 
-use std::fs::DirBuilder;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rankguard_core::{State, step};
-use rankguard_faults::Catalogue;
+use rankguard_core::Policy;
 use rankguard_identity::{Gate, Listener, Network, Protocol, Role};
-use rankguard_model::Timestamp;
 use rankguard_proto::MESSAGE_BYTES_MAX;
 use rankguard_proto::v1::control_server::ControlServer;
 use rankguard_proto::v1::operator_server::OperatorServer;
@@ -23,19 +19,28 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tracing::{info, warn};
 
-use crate::address::{read_address, write_address};
+use crate::address::{METRICS_ADDRESS_FILE, read_address, write_address, write_address_file};
 use crate::clock::Clock;
+use crate::health::{self, Health, Serving};
 use crate::helm::Helm;
+use crate::inbound::{AGENT_MESSAGE_BYTES_MAX, InboundBudget};
 use crate::input::{INPUTS_MAX, Input};
-use crate::journal::{JOURNAL_FILE, Journal};
+use crate::keeper::{Keeper, Opened};
 use crate::liveness::Liveness;
 use crate::operator::Operator;
 use crate::replay::Replay;
 use crate::session::Control;
-use crate::{ControllerError, Ended, Settings};
+use crate::state_dir::prepare_state_dir;
+use crate::{ControllerError, Ended, JournalRetention, Settings};
 
 /// How long open streams may take to end once the loop has; then they are cut.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Streams of one connection: an agent needs one, an operator's command another.
+const STREAMS_MAX: u32 = 32;
+/// Bytes of a stream and of a connection that the transport holds before they are read.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+const CONNECTION_WINDOW_BYTES: u32 = 2 << 20;
 
 type ServerTask = JoinHandle<Result<(), tonic::transport::Error>>;
 
@@ -46,6 +51,8 @@ type ServerTask = JoinHandle<Result<(), tonic::transport::Error>>;
 pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> Result<Ended, ControllerError> {
     if settings.policy.replay_only {
         settings.network = Network::loopback();
+        // The clock of replayed evidence does not show how long it was kept.
+        settings.journal = JournalRetention::unlimited();
     }
     settings.check()?;
     let network = settings.network.clone();
@@ -58,13 +65,29 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
     if replay_only {
         warn!("this controller takes replays only: it refuses live agents and jobs, and its cases are marked");
     }
-    let clock = Clock::start(life.last);
-    let live = life.state.fleet().iter().filter(|(_, node)| node.lost_since.is_none());
+    let last = life.opened.last;
+    let clock = Clock::start(last);
+    let live = life
+        .opened
+        .state
+        .fleet()
+        .iter()
+        .filter(|(_, node)| node.lost_since.is_none());
     let live = live.map(|(node, _)| node.clone());
     let liveness = Arc::new(Liveness::new(settings.silence_limit, live, clock.now()));
     let (inputs, queue) = mpsc::channel(INPUTS_MAX);
     let refusals = network.refusals().clone();
-    let control = Control::new(inputs.clone(), Arc::clone(&liveness), clock, replay_only, refusals);
+    let inbound = InboundBudget::default();
+    let health = Health::new(inbound.clone());
+    let _metrics = serve_metrics(&settings, &health).await?;
+    let control = Control::new(
+        inputs.clone(),
+        Arc::clone(&liveness),
+        clock,
+        replay_only,
+        refusals,
+        inbound,
+    );
     let (drain, mut server) = serve(listener, &network, control, Operator::new(inputs.clone()));
 
     if let Some(given) = life.given {
@@ -73,9 +96,11 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
     }
     let follow = settings.catalogue.clone().follow(inputs.clone());
 
-    let settle = Duration::from_millis(life.journal.policy().settle_ms);
-    let replay = replay_only.then(|| Replay::new(life.last, settle));
-    let helm = Helm::new(clock, life.state, life.journal, queue, liveness, replay);
+    let settle = Duration::from_millis(life.opened.keeper.policy().settle_ms);
+    let replay = replay_only.then(|| Replay::new(last, settle));
+    // Evidence that is replayed belongs to no life of this controller.
+    let name = if replay_only { None } else { Some(life_name()?) };
+    let helm = Helm::new(clock, life.opened, queue, liveness, health, replay, name);
     let shutdown = pin!(shutdown);
     let outcome = tokio::select! {
         outcome = helm.run(shutdown) => outcome,
@@ -107,10 +132,7 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
 
 /// What a controller has of its earlier lives.
 struct Life {
-    journal: Journal,
-    state: State,
-    /// When the last event was stamped.
-    last: Timestamp,
+    opened: Opened,
     /// The catalogue's files, where they are others than those that the state rests on.
     given: Option<Input>,
 }
@@ -126,50 +148,56 @@ async fn open(settings: Settings) -> Result<Life, ControllerError> {
             .read()
             .map_err(|source| ControllerError::Catalogue { source })?;
         let dir = &settings.state_dir;
-        // The journal holds the environment of jobs: nobody else's to read.
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(dir)
-            .map_err(|source| ControllerError::StateDir {
-                what: "create",
-                path: dir.clone(),
-                source,
-            })?;
-        let journal = Journal::open(&dir.join(JOURNAL_FILE), &settings.policy)?;
-        if journal.policy().replay_only != settings.policy.replay_only {
+        prepare_state_dir(dir)?;
+        let opened = Keeper::open(dir, &settings.policy, settings.journal)?;
+        let policy = opened.keeper.policy();
+        if policy.replay_only != settings.policy.replay_only {
             return Err(ControllerError::ReplayJournal {
                 path: dir.clone(),
-                is_replay: journal.policy().replay_only,
+                is_replay: policy.replay_only,
             });
         }
-        if *journal.policy() != settings.policy {
+        let settings_policy = Policy {
+            rules: policy.rules,
+            ..settings.policy.clone()
+        };
+        if *policy != settings_policy {
             warn!(
-                journal = ?journal.policy(),
+                journal = ?policy,
                 ignored = ?settings.policy,
                 "the journal was begun under another policy, which stays in force; begin with a new state directory to \
                  change it"
             );
         }
-        let mut state = State::new(journal.policy().clone(), Catalogue::builtin());
-        let mut last = Timestamp(0);
-        journal.replay(|stamped| {
-            step(&mut state, &stamped);
-            last = stamped.at;
-        })?;
-        info!(events = journal.entries(), "journal replayed");
-        let given = (state.catalogue().version() != version).then_some(Input::Catalogue { files, version });
-        Ok(Life {
-            journal,
-            state,
-            last,
-            given,
-        })
+        let given = (opened.state.catalogue().version() != version).then_some(Input::Catalogue { files, version });
+        Ok(Life { opened, given })
     });
     replay.await.map_err(|problem| ControllerError::Task {
         task: "replay",
         problem: problem.to_string(),
     })?
+}
+
+/// Serves health and numbers, where that is asked for.
+async fn serve_metrics(settings: &Settings, health: &Health) -> Result<Option<Serving>, ControllerError> {
+    let Some(address) = &settings.metrics_listen else {
+        return Ok(None);
+    };
+    let serving = health::serve(address, health.clone())
+        .await
+        .map_err(|source| ControllerError::Metrics {
+            address: address.clone(),
+            source,
+        })?;
+    write_address_file(&settings.state_dir, METRICS_ADDRESS_FILE, serving.address)?;
+    info!(address = %serving.address, "health and numbers are served");
+    Ok(Some(serving))
+}
+
+/// A random name for this start of the controller, never 0.
+fn life_name() -> Result<u64, ControllerError> {
+    let bytes: [u8; 8] = rankguard_identity::secret().ok_or(ControllerError::Random)?;
+    Ok(u64::from_le_bytes(bytes).max(1))
 }
 
 async fn listen(settings: &Settings) -> Result<(TcpListener, SocketAddr), ControllerError> {
@@ -210,15 +238,19 @@ fn serve(
 ) -> (oneshot::Sender<()>, ServerTask) {
     let (drain, drained) = oneshot::channel();
     let gate = |service, roles| Gate::new(service, roles, network.refusals().clone());
-    let control = ControlServer::new(control).max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let control = ControlServer::new(control).max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX);
     let control = InterceptedService::new(control, gate("the agents' door", &[Role::Agent]));
     let operator = OperatorServer::new(operator)
-        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let operators = &[Role::Operator, Role::Controller];
     let operator = InterceptedService::new(operator, gate("the operators' door", operators));
     let incoming = Listener::new(listener, network, Protocol::grpc());
-    let server = Server::builder().add_service(control).add_service(operator);
+    let mut server = Server::builder()
+        .max_concurrent_streams(STREAMS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
+    let server = server.add_service(control).add_service(operator);
     let task = tokio::spawn(server.serve_with_incoming_shutdown(incoming, async {
         // Both a word and a dropped sender mean the end.
         let _ = drained.await;

@@ -7,26 +7,32 @@ use std::time::Duration;
 use rankguard_identity::{Caller, Refusal, Refusals};
 use rankguard_model::{Evidence, EvidenceId, NodeId, NodeInfo, Timestamp};
 use rankguard_proto::v1::from_agent::Kind;
-use rankguard_proto::{REPLAY_HEADER, v1};
+use rankguard_proto::{Message, REPLAY_HEADER, v1};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 
 use crate::clock::Clock;
+use crate::evidence_limits::limit_evidence;
+use crate::inbound::{InboundBudget, InboundPermit, SessionBudget};
 use crate::input::Input;
 use crate::intake::gap;
+use crate::join;
 use crate::liveness::Liveness;
-use crate::roster::{Link, OUTBOUND_MAX, SessionId};
+use crate::roster::{Link, OUTBOUND_MAX, Outbound, OutboundBytes, OutboundStream, SessionId};
 
 /// How long a stream may be open before it says who it is; then it is closed.
 const JOIN_DEADLINE: Duration = Duration::from_secs(5);
 /// How long a closed session may take to tell its agent why.
 const FAREWELL_DEADLINE: Duration = Duration::from_secs(1);
 
-type Outbound = mpsc::Sender<Result<v1::ToAgent, Status>>;
+/// How often a node whose batch waits for room counts as alive, and for how long it may wait.
+const ADMISSION_WAIT: Duration = Duration::from_millis(500);
+const ADMISSION_WAITS_MAX: u32 = 240;
+/// Largest `join` message, bytes: names, addresses and the ranks that run.
+const JOIN_BYTES_MAX: usize = 256 << 10;
 
 /// Serves agents.
 #[derive(Debug)]
@@ -37,6 +43,7 @@ pub(crate) struct Control {
     /// Only recorded evidence is welcome.
     replay_only: bool,
     refusals: Refusals,
+    inbound: InboundBudget,
     sessions: AtomicU64,
 }
 
@@ -47,6 +54,7 @@ impl Control {
         clock: Clock,
         replay_only: bool,
         refusals: Refusals,
+        inbound: InboundBudget,
     ) -> Self {
         Self {
             inputs,
@@ -54,6 +62,7 @@ impl Control {
             clock,
             replay_only,
             refusals,
+            inbound,
             sessions: AtomicU64::new(1),
         }
     }
@@ -61,7 +70,7 @@ impl Control {
 
 #[tonic::async_trait]
 impl v1::control_server::Control for Control {
-    type SessionStream = ReceiverStream<Result<v1::ToAgent, Status>>;
+    type SessionStream = OutboundStream;
 
     /// The answer's headers go out at once and the agent's first message is awaited behind them: a client that opens
     /// the stream before it sends anything would otherwise wait for ever.
@@ -73,12 +82,16 @@ impl v1::control_server::Control for Control {
         let caller = Caller::of(&request).cloned();
         let caller = caller.ok_or_else(|| Status::internal("nobody knows who opens this session"))?;
         let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
+        let waiting = OutboundBytes::default();
         let session = Session {
             id: SessionId(self.sessions.fetch_add(1, Ordering::Relaxed)),
             caller,
             refusals: self.refusals.clone(),
+            replay_only: self.replay_only,
             inbound: request.into_inner(),
             outbound: outbound.clone(),
+            waiting: waiting.clone(),
+            budget: self.inbound.session(),
             inputs: self.inputs.clone(),
             liveness: Arc::clone(&self.liveness),
             clock: self.clock,
@@ -90,7 +103,7 @@ impl v1::control_server::Control for Control {
                 let _ = timeout(FAREWELL_DEADLINE, outbound.send(Err(status))).await;
             }
         });
-        let mut response = Response::new(ReceiverStream::new(messages));
+        let mut response = Response::new(OutboundStream::new(messages, waiting));
         if self.replay_only {
             // Whoever replays sends nothing to a controller that does not say so.
             let yes = MetadataValue::from_static("true");
@@ -119,8 +132,11 @@ struct Session {
     id: SessionId,
     caller: Caller,
     refusals: Refusals,
+    replay_only: bool,
     inbound: Streaming<v1::FromAgent>,
     outbound: Outbound,
+    waiting: OutboundBytes,
+    budget: SessionBudget,
     inputs: mpsc::Sender<Input>,
     liveness: Arc<Liveness>,
     clock: Clock,
@@ -140,6 +156,7 @@ impl Session {
         let (close, mut closed) = oneshot::channel();
         let link = Link {
             outbound: self.outbound.clone(),
+            waiting: self.waiting.clone(),
             close,
         };
         let session = self.id;
@@ -171,7 +188,19 @@ impl Session {
             Status::deadline_exceeded(format!("a session begins with `join`, and none came within {limit} s"))
         })??;
         match first.and_then(|message| message.kind) {
-            Some(Kind::Join(info)) => NodeInfo::try_from(info).map_err(|e| Status::invalid_argument(e.to_string())),
+            Some(Kind::Join(info)) => {
+                let bytes = info.encoded_len();
+                if bytes > JOIN_BYTES_MAX {
+                    let text = format!("`join` has {bytes} bytes; at most {JOIN_BYTES_MAX} are taken");
+                    return Err(Status::invalid_argument(text));
+                }
+                let info = NodeInfo::try_from(info).map_err(|e| Status::invalid_argument(e.to_string()))?;
+                // Recorded evidence names its nodes as it was found, by the path of a file for instance.
+                match join::problem(&info).filter(|_| !self.replay_only) {
+                    Some(problem) => Err(Status::invalid_argument(format!("cannot take the join: {problem}"))),
+                    None => Ok(info),
+                }
+            }
             _ => Err(Status::failed_precondition("a session begins with `join`")),
         }
     }
@@ -187,10 +216,16 @@ impl Session {
                 };
                 let kind = Some(v1::to_agent::Kind::Echo(echo));
                 // An echo that has to wait would measure the queue and not the clock: leave it out.
-                let _ = self.outbound.try_send(Ok(v1::ToAgent { kind }));
+                let message = v1::ToAgent { kind };
+                let bytes = message.encoded_len();
+                self.waiting.add(bytes);
+                if self.outbound.try_send(Ok(message)).is_err() {
+                    self.waiting.subtract(bytes);
+                }
                 Ok(())
             }
             Some(Kind::Evidence(batch)) => {
+                let permit = self.admit(node, &batch).await?;
                 let read = batch.evidence.into_iter().map(|one| read_evidence(node, one, now));
                 let evidence = read.collect::<Result<Vec<_>, _>>()?;
                 let (session, node) = (self.id, node.clone());
@@ -198,6 +233,7 @@ impl Session {
                     session,
                     node,
                     evidence,
+                    permit,
                 })
                 .await
             }
@@ -205,6 +241,23 @@ impl Session {
             // A message of a newer agent: nothing that this version could lose by passing over it.
             None => Ok(()),
         }
+    }
+
+    /// Waits for room. What follows the batch, heartbeats among it, is not read meanwhile, so the node counts as alive: agents
+    /// that bring all they have after an outage must not be taken for lost because others were first.
+    async fn admit(&self, node: &NodeId, batch: &v1::EvidenceBatch) -> Result<InboundPermit, Status> {
+        let admit = self.budget.admit(batch, batch.encoded_len());
+        tokio::pin!(admit);
+        for _ in 0..ADMISSION_WAITS_MAX {
+            if let Ok(permit) = timeout(ADMISSION_WAIT, admit.as_mut()).await {
+                self.liveness.hear(node, self.clock.now());
+                return permit;
+            }
+            self.liveness.hear(node, self.clock.now());
+        }
+        Err(Status::resource_exhausted(
+            "the controller has had no room for evidence for too long; join again",
+        ))
     }
 
     async fn tell(&self, input: Input) -> Result<(), Status> {
@@ -220,7 +273,8 @@ pub(crate) fn stopping() -> Status {
 /// (RG-4) nor sent again for ever; without a sequence number there is no place to put it, and the session ends.
 fn read_evidence(node: &NodeId, message: v1::Evidence, now: Timestamp) -> Result<Evidence, Status> {
     let id = message.id.clone();
-    let evidence = match Evidence::try_from(message) {
+    let read = Evidence::try_from(message).map_err(|problem| problem.to_string());
+    let evidence = match read.and_then(limit_evidence) {
         Ok(evidence) => evidence,
         Err(problem) => match id.map(EvidenceId::try_from) {
             Some(Ok(id)) => {
@@ -228,7 +282,7 @@ fn read_evidence(node: &NodeId, message: v1::Evidence, now: Timestamp) -> Result
                 warn!(%node, "{what}");
                 gap(id, now, what, 1)
             }
-            _ => return Err(Status::invalid_argument(problem.to_string())),
+            _ => return Err(Status::invalid_argument(problem)),
         },
     };
     if evidence.id.node != *node {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rankguard_core::Policy;
 use rankguard_identity::{Network, Role};
 
-use crate::{CatalogueFiles, ControllerError};
+use crate::{CatalogueFiles, ControllerError, JournalRetention};
 
 /// Silence limits below this would take a busy machine for a lost one.
 const SILENCE_LIMIT_MIN: Duration = Duration::from_millis(100);
@@ -27,6 +27,11 @@ pub struct Settings {
     pub network: Network,
     /// What verdicts rest on besides the built-in catalogue.
     pub catalogue: CatalogueFiles,
+    /// How much of the journal is kept.
+    pub journal: JournalRetention,
+    /// Where health and numbers are served over HTTP (`/healthz`, `/readyz`, `/metrics`); nowhere when absent, port 0 takes a free
+    /// one. Any client that reaches the port is served.
+    pub metrics_listen: Option<String>,
     /// How the brain decides. Fixed for the life of a journal: a replay under other rules would be another history.
     pub policy: Policy,
 }
@@ -40,6 +45,8 @@ impl Settings {
             silence_limit: Duration::from_secs(5),
             network: Network::loopback(),
             catalogue: CatalogueFiles::default(),
+            journal: JournalRetention::default(),
+            metrics_listen: None,
             policy: Policy::default(),
         }
     }

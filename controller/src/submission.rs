@@ -84,6 +84,7 @@ mod tests {
             ranks_per_node: 2,
             checkpoint: None,
             max_restarts: 3,
+            user: None,
         }
     }
 

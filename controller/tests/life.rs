@@ -35,6 +35,7 @@ async fn launch(agent: &mut Agent, job: &JobId) -> Launch {
             job: name,
             generation,
             reserve_port: true,
+            ..
         } if name == *job => generation,
         other => panic!("a fence comes first: {other:?}"),
     };

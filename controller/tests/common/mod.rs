@@ -2,15 +2,18 @@
 
 #![allow(dead_code, reason = "each suite uses its part")]
 
+pub(crate) mod process;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
 use rankguard_controller::{ControllerError, Ended, Settings, read_address, run};
 use rankguard_core::Policy;
+use rankguard_identity::{Expected, Network};
 use rankguard_model::{
     Body, ClockOffset, Entity, Evidence, EvidenceId, Generation, JobId, JobSpec, NodeId, NodeInfo, NodeRange, Order,
-    Rank, Sequence, Source, StatusView, Timestamp,
+    OrderId, Rank, Sequence, Source, StatusView, Timestamp,
 };
 use rankguard_proto::v1;
 use rankguard_proto::v1::control_client::ControlClient;
@@ -21,7 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
 /// Longest wait for anything that must come.
@@ -46,15 +49,29 @@ pub(crate) fn settings(state_dir: &Path) -> Settings {
     }
 }
 
+/// A connection to a controller.
+pub(crate) async fn connect(network: &Network, address: SocketAddr) -> Result<Channel, tonic::transport::Error> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
+    let connector = network.connector(Expected::Controller, DEADLINE);
+    endpoint.connect_with_connector(connector).await
+}
+
 /// A controller that runs in this process.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
+    /// How operators speak to it.
+    network: Network,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<Ended, ControllerError>>,
 }
 
 impl Running {
     pub(crate) async fn start(settings: Settings) -> Self {
+        Self::start_for(settings, Network::loopback()).await
+    }
+
+    /// The same, with operators of this identity.
+    pub(crate) async fn start_for(settings: Settings, network: Network) -> Self {
         let state_dir = settings.state_dir.clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(run(settings, async {
@@ -65,9 +82,14 @@ impl Running {
             assert!(!task.is_finished(), "the controller ended: {:?}", task.await);
             // The file may be of an earlier life: only an answer counts.
             if let Ok(address) = read_address(&state_dir)
-                && OperatorClient::connect(format!("http://{address}")).await.is_ok()
+                && connect(&network, address).await.is_ok()
             {
-                return Self { address, stop, task };
+                return Self {
+                    address,
+                    network,
+                    stop,
+                    task,
+                };
             }
             assert!(begin.elapsed() < DEADLINE, "the controller does not listen");
             sleep(Duration::from_millis(5)).await;
@@ -81,9 +103,7 @@ impl Running {
     }
 
     pub(crate) async fn operator(&self) -> OperatorClient<Channel> {
-        OperatorClient::connect(format!("http://{}", self.address))
-            .await
-            .expect("it listens")
+        OperatorClient::new(connect(&self.network, self.address).await.expect("it listens"))
     }
 
     pub(crate) async fn status(&self) -> StatusView {
@@ -129,6 +149,7 @@ pub(crate) fn job(name: &str) -> JobSpec {
         ranks_per_node: 1,
         checkpoint: None,
         max_restarts: 3,
+        user: None,
     }
 }
 
@@ -145,6 +166,11 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) async fn join(address: SocketAddr, node: &str) -> Self {
+        Self::join_as(&Network::loopback(), address, node).await
+    }
+
+    /// The same, with an identity.
+    pub(crate) async fn join_as(network: &Network, address: SocketAddr, node: &str) -> Self {
         let info = NodeInfo {
             node: NodeId::from(node),
             incarnation: "first".to_owned(),
@@ -155,11 +181,11 @@ impl Agent {
             failure_domain: String::new(),
             running: Vec::new(),
             clock: ClockOffset::default(),
+            lease_ms: 0,
+            history: rankguard_model::NodeHistory::default(),
         };
         let (up, messages) = mpsc::channel(16);
-        let mut client = ControlClient::connect(format!("http://{address}"))
-            .await
-            .expect("it listens");
+        let mut client = ControlClient::new(connect(network, address).await.expect("it listens"));
         // The stream is opened before anything is said in it: the controller must answer all the same.
         let down = client
             .session(ReceiverStream::new(messages))
@@ -244,13 +270,47 @@ impl Agent {
         }
     }
 
-    /// Reads on until an order comes.
-    pub(crate) async fn order(&mut self) -> Order {
+    /// Reads on until everything up to this number is acknowledged, and perhaps more.
+    pub(crate) async fn acknowledged_up_to(&mut self, sequence: u64) {
         loop {
-            if let Down::Order(frame) = self.next().await {
-                return Order::try_from(frame.order.expect("an order")).expect("an order of this version");
+            if let Down::Ack(ack) = self.next().await
+                && ack.sequence >= sequence
+            {
+                return;
             }
         }
+    }
+
+    /// Reads on until an order comes.
+    pub(crate) async fn order(&mut self) -> Order {
+        self.numbered_order().await.1
+    }
+
+    /// Reads on until an order comes, and gives its number too.
+    pub(crate) async fn numbered_order(&mut self) -> (OrderId, Order) {
+        loop {
+            if let Down::Order(frame) = self.next().await {
+                let order = Order::try_from(frame.order.expect("an order")).expect("an order of this version");
+                return (OrderId(frame.id), order);
+            }
+        }
+    }
+
+    /// Sends this piece as the next one, whatever its number is.
+    pub(crate) async fn submit(&mut self, evidence: Evidence) -> u64 {
+        self.submit_all([evidence]).await
+    }
+
+    /// Sends these pieces as the next ones, in one message.
+    pub(crate) async fn submit_all(&mut self, evidence: impl IntoIterator<Item = Evidence>) -> u64 {
+        let mut all = Vec::new();
+        for mut one in evidence {
+            self.sequence += 1;
+            one.id.seq = Sequence(self.sequence);
+            all.push(one);
+        }
+        self.bring(&all).await;
+        self.sequence
     }
 
     /// Answers a fence with a port.
@@ -262,6 +322,8 @@ impl Agent {
             job: job.clone(),
             generation,
             master_port: Some(29_500),
+            ended: 0,
+            left: Vec::new(),
         };
         self.report(entity, body).await;
     }

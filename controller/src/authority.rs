@@ -1,0 +1,128 @@
+//! Applies the rules of [`rankguard_core::authority`] to evidence before it is journalled (RG-13).
+//!
+//! What a session may not submit is replaced by a record without effect at the same sequence number, so that the number is
+//! acknowledged and its absence is explained (RG-4).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rankguard_core::State;
+use rankguard_core::authority::{REFUSED_CLASS, REFUSED_SIGNATURE, Rule, Ruling, judge};
+use rankguard_model::{Body, ClassId, Entity, Evidence, Fields, Mark, NodeId, Printable, Role, Timestamp};
+
+use crate::intake::gap;
+
+/// How far ahead of the controller's clock evidence may be. An agent subtracts its measured offset; before the first
+/// measurement it may be wrong by what operators tolerate. Later times are replaced by the time of arrival, because a time
+/// in the future would stand as the newest sign of its node for as long as it lies ahead. Times in the past are kept: a
+/// spool delivers after hours, and the log of a previous boot is older still.
+const AHEAD_MAX: Duration = Duration::from_secs(600);
+/// Characters of a text that a record of a refusal repeats.
+const TEXT_MAX: usize = 300;
+
+/// Processes that ranks were started as according to the batch in hand, which the state does not know yet.
+pub(crate) type StartedProcesses = BTreeSet<(NodeId, u32)>;
+
+/// Evidence of a session of `sender`, as it is journalled.
+pub(crate) fn admit(
+    state: &State,
+    sender: &NodeId,
+    now: Timestamp,
+    started: &mut StartedProcesses,
+    mut evidence: Evidence,
+) -> Evidence {
+    if !state.policy().replay_only && !(0..=now.after(AHEAD_MAX).0).contains(&evidence.at.0) {
+        evidence.at = now;
+    }
+    match judge(state, sender, now, &evidence) {
+        Ruling::Accept => {
+            if let Body::RankStarted { pid } = evidence.body {
+                started.insert((sender.clone(), pid));
+            }
+            evidence
+        }
+        // A rank that was started anew and ended at once: both stand in one batch.
+        Ruling::Refuse {
+            rule: Rule::WrongProcess,
+            ..
+        } if matches!(evidence.body, Body::RankExited { pid, .. } if started.contains(&(sender.clone(), pid))) => {
+            evidence
+        }
+        Ruling::Void { why } => without_effect(sender, evidence, &why),
+        Ruling::Refuse { rule, why } => refused(sender, evidence, rule, &why),
+    }
+}
+
+/// The record of evidence that was refused: a mark against the sender.
+fn refused(sender: &NodeId, evidence: Evidence, rule: Rule, why: &str) -> Evidence {
+    let what = format!(
+        "evidence {} ({}) was refused, rule {rule}: {}",
+        evidence.id.seq,
+        body_name(&evidence.body),
+        Printable::first(why, TEXT_MAX)
+    );
+    let mark = Mark {
+        class: ClassId::from(REFUSED_CLASS),
+        role: Role::Noise,
+        confidence: 1.0,
+        signature: format!("{REFUSED_SIGNATURE}{rule}").into(),
+        fields: Fields::new(),
+    };
+    Evidence {
+        marks: vec![mark],
+        synthetic: evidence.synthetic,
+        ..record(sender, evidence, what)
+    }
+}
+
+/// The record of evidence that the controller cannot place: what was observed keeps its text, what was reported of ranks and
+/// orders becomes a gap.
+fn without_effect(sender: &NodeId, evidence: Evidence, why: &str) -> Evidence {
+    let node = sender.clone();
+    if matches!(
+        evidence.body,
+        Body::Line { .. } | Body::Sample { .. } | Body::Gap { .. }
+    ) {
+        return Evidence {
+            entity: Entity::Node { node },
+            marks: Vec::new(),
+            ..evidence
+        };
+    }
+    let what = format!(
+        "evidence {} ({}) has no effect: {}",
+        evidence.id.seq,
+        body_name(&evidence.body),
+        Printable::first(why, TEXT_MAX)
+    );
+    record(sender, evidence, what)
+}
+
+fn record(sender: &NodeId, evidence: Evidence, what: String) -> Evidence {
+    let mut id = evidence.id;
+    id.node = sender.clone();
+    gap(id, evidence.at, what, 1)
+}
+
+fn body_name(body: &Body) -> &'static str {
+    match body {
+        Body::Line { .. } => "line",
+        Body::Sample { .. } => "sample",
+        Body::Gap { .. } => "gap",
+        Body::RankStarted { .. } => "rank-started",
+        Body::RankExited { .. } => "rank-exited",
+        Body::Progress { .. } => "progress",
+        Body::Fenced { .. } => "fenced",
+        Body::Stopped { .. } => "stopped",
+        Body::ShardSealed { .. } => "shard-sealed",
+        Body::ShardDurable { .. } => "shard-durable",
+        Body::ShardFailed { .. } => "shard-failed",
+        Body::Copied { .. } => "copied",
+        Body::ShardsFinished { .. } => "shards-finished",
+        Body::Restored { .. } => "restored",
+        Body::FlightDump { .. } => "flight-dump",
+        Body::RankFinished => "rank-finished",
+        Body::Preflighted { .. } => "preflighted",
+        Body::OrderFailed { .. } => "order-failed",
+    }
+}

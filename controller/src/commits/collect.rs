@@ -1,0 +1,81 @@
+//! Retention after a commit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rankguard_checkpoint::{Store, retention};
+use rankguard_model::{JobId, with_causes};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use tracing::warn;
+
+use super::turns::{StoreTurn, TurnGuard};
+
+/// How long a collection may take. What is left then is for the next one.
+const COLLECT_DEADLINE: Duration = Duration::from_secs(600);
+
+/// Removes what the rules of a job no longer keep, until a newer commit begins in the store.
+#[derive(Debug)]
+pub(super) struct Collection {
+    store: String,
+    job: JobId,
+    keep: u32,
+    turn: Arc<StoreTurn>,
+    /// Number of the commit before it.
+    epoch: u64,
+    guard: TurnGuard,
+}
+
+impl Collection {
+    pub(super) fn new(
+        store: String,
+        job: JobId,
+        keep: u32,
+        turn: Arc<StoreTurn>,
+        epoch: u64,
+        guard: TurnGuard,
+    ) -> Self {
+        Self {
+            store,
+            job,
+            keep,
+            turn,
+            epoch,
+            guard,
+        }
+    }
+
+    /// Ends with the collection, or at its deadline: the thread then ends before its next removal, and keeps the turn until it has.
+    pub(super) async fn run(self) {
+        let (job, turn) = (self.job.clone(), self.turn.clone());
+        match timeout(COLLECT_DEADLINE, spawn_blocking(move || self.collect())).await {
+            Ok(Ok(())) => {}
+            Ok(Err(problem)) => warn!(%job, %problem, "the collecting thread failed"),
+            Err(_) => {
+                turn.end_collections();
+                let seconds = COLLECT_DEADLINE.as_secs();
+                warn!(%job, seconds, "retention did not end in time; the next commit goes on with it");
+            }
+        }
+    }
+
+    fn collect(self) {
+        let Self {
+            store,
+            job,
+            keep,
+            turn,
+            epoch,
+            guard: _guard,
+        } = self;
+        let may_remove = |id| turn.may_remove(epoch, &job, id);
+        match retention::collect_while(&Store::at(store), &job, keep, &turn.pinned(&job), &may_remove) {
+            Ok(collected) => {
+                for problem in &collected.problems {
+                    warn!(%job, %problem, "retention");
+                }
+            }
+            Err(problem) => warn!(%job, problem = with_causes(&problem), "retention did not run"),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What the controller knows of its own health, for `/healthz`, `/readyz` and `/metrics`.
+
+mod http;
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rankguard_model::Timestamp;
+
+use crate::inbound::{INBOUND_BYTES_MAX, InboundBudget};
+
+pub(crate) use http::{Serving, serve};
+
+/// The loop makes a turn at least this often, also when nothing happens.
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Without a turn for so long the loop counts as stuck: a commit on a slow disk may take seconds.
+const STUCK_AFTER: Duration = Duration::from_secs(15);
+
+/// The view that the loop renews and the outlet reads; copies agree.
+#[derive(Debug, Clone)]
+pub(crate) struct Health(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    started: Instant,
+    /// Milliseconds from `started` to the loop's last turn.
+    turned_ms: AtomicU64,
+    inbound: InboundBudget,
+    view: Mutex<HealthView>,
+}
+
+/// What the loop knows.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct HealthView {
+    /// Why the journal is not written; absent while all is well.
+    pub(crate) failure: Option<String>,
+    pub(crate) entries: u64,
+    pub(crate) journal_bytes: u64,
+    /// Entry time of the newest snapshot.
+    pub(crate) snapshot_at: Option<Timestamp>,
+    /// How long the loop stood still for the last copy of the state.
+    pub(crate) snapshot_pause: Duration,
+    pub(crate) sessions: usize,
+    pub(crate) nodes: usize,
+    pub(crate) jobs: usize,
+    pub(crate) cases: usize,
+    /// Closed cases and finished jobs that retention removed from memory.
+    pub(crate) cases_removed: u64,
+    pub(crate) jobs_removed: u64,
+    /// Batches of evidence and commands that were not taken because the journal could not be written.
+    pub(crate) refused: u64,
+    /// Evidence that its session had no right to submit, over all nodes (RG-13).
+    pub(crate) refused_evidence: u64,
+    pub(crate) now: Timestamp,
+}
+
+impl Health {
+    pub(crate) fn new(inbound: InboundBudget) -> Self {
+        Self(Arc::new(Shared {
+            started: Instant::now(),
+            turned_ms: AtomicU64::new(0),
+            inbound,
+            view: Mutex::default(),
+        }))
+    }
+
+    /// The loop made a turn.
+    pub(crate) fn turn(&self) {
+        let elapsed = u64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.0.turned_ms.store(elapsed, Ordering::Relaxed);
+    }
+
+    /// Renews what the loop knows.
+    pub(crate) fn renew(&self, view: HealthView) {
+        *self.0.view.lock().unwrap_or_else(PoisonError::into_inner) = view;
+    }
+
+    fn view(&self) -> HealthView {
+        self.0.view.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Time since the loop's last turn.
+    fn silence(&self) -> Duration {
+        let turned = Duration::from_millis(self.0.turned_ms.load(Ordering::Relaxed));
+        self.0.started.elapsed().saturating_sub(turned)
+    }
+
+    /// Whether the loop runs; an error names the time since when it does not.
+    fn live(&self) -> Result<(), String> {
+        let silence = self.silence();
+        if silence > STUCK_AFTER {
+            return Err(format!("the event loop has made no turn for {} s", silence.as_secs()));
+        }
+        Ok(())
+    }
+
+    /// Whether evidence and commands are taken.
+    fn ready(&self) -> Result<(), String> {
+        self.live()?;
+        self.view().failure.map_or(Ok(()), Err)
+    }
+
+    /// The numbers in the Prometheus text format.
+    fn metrics(&self) -> String {
+        let view = self.view();
+        let mut page = String::new();
+        for (name, help, value) in self.numbers(&view) {
+            let name = format!("rankguard_controller_{name}");
+            let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+            // Writing to a string does not fail.
+            let _ = write!(page, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
+        }
+        page
+    }
+
+    /// Name, meaning and value of each number; names of counters end in `_total`.
+    fn numbers(&self, view: &HealthView) -> Vec<(&'static str, &'static str, f64)> {
+        let flag = |is_set: bool| f64::from(u8::from(is_set));
+        let refused = self.0.inbound.refused() + view.refused;
+        let mut numbers = vec![
+            (
+                "ready",
+                "1 if evidence and commands are taken",
+                flag(self.ready().is_ok()),
+            ),
+            (
+                "degraded",
+                "1 if the journal cannot be written",
+                flag(view.failure.is_some()),
+            ),
+            (
+                "loop_silence_seconds",
+                "Time since the event loop's last turn",
+                self.silence().as_secs_f64(),
+            ),
+            ("journal_entries_total", "Events ever committed", view.entries as f64),
+            ("journal_bytes", "Size of the journal's file", view.journal_bytes as f64),
+            (
+                "snapshot_pause_seconds",
+                "How long the last snapshot held up the event loop",
+                view.snapshot_pause.as_secs_f64(),
+            ),
+            (
+                "inbound_bytes",
+                "Evidence that waits or is being written",
+                self.0.inbound.used() as f64,
+            ),
+            (
+                "inbound_bytes_limit",
+                "Evidence that may wait",
+                INBOUND_BYTES_MAX as f64,
+            ),
+            (
+                "refused_total",
+                "Batches of evidence and commands that were refused",
+                refused as f64,
+            ),
+            (
+                "refused_evidence_total",
+                "Evidence that its session had no right to submit",
+                view.refused_evidence as f64,
+            ),
+            ("sessions", "Agents that are connected", view.sessions as f64),
+            ("nodes", "Nodes that are known", view.nodes as f64),
+            ("jobs", "Jobs that are known, finished ones included", view.jobs as f64),
+            ("cases", "Cases that are known, closed ones included", view.cases as f64),
+            (
+                "cases_removed_total",
+                "Closed cases that were removed from memory",
+                view.cases_removed as f64,
+            ),
+            (
+                "jobs_removed_total",
+                "Finished jobs that were removed from memory",
+                view.jobs_removed as f64,
+            ),
+        ];
+        if let Some(at) = view.snapshot_at {
+            let age = view.now.since(at).as_secs_f64();
+            numbers.push(("snapshot_age_seconds", "Age of the newest snapshot", age));
+        }
+        numbers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_that_cannot_write_is_live_and_not_ready() {
+        let health = Health::new(InboundBudget::default());
+        health.turn();
+        assert_eq!((health.live(), health.ready()), (Ok(()), Ok(())));
+        health.renew(HealthView {
+            failure: Some("cannot write".to_owned()),
+            refused_evidence: 7,
+            ..HealthView::default()
+        });
+        assert_eq!(
+            (health.live(), health.ready()),
+            (Ok(()), Err("cannot write".to_owned()))
+        );
+        let page = health.metrics();
+        assert!(page.contains("\nrankguard_controller_degraded 1\n"), "{page}");
+        let counter = "# TYPE rankguard_controller_refused_evidence_total counter\n\
+                       rankguard_controller_refused_evidence_total 7\n";
+        assert!(page.contains(counter), "{page}");
+    }
+}

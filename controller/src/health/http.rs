@@ -1,0 +1,118 @@
+//! `GET /healthz`, `/readyz` and `/metrics` over HTTP/1.1: one answer a connection; connections are bounded in number and time.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use super::Health;
+
+/// Connections at a time. More wait in the kernel's queue.
+const CONNECTIONS: usize = 8;
+/// How long one connection may take.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Bytes of a request that are read at most.
+const REQUEST_BYTES: usize = 8 << 10;
+/// After an accept that failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The running outlet; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    task: JoinHandle<()>,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Begins to serve.
+pub(crate) async fn serve(address: &str, health: Health) -> io::Result<Serving> {
+    let listener = TcpListener::bind(address).await?;
+    let address = listener.local_addr()?;
+    let task = tokio::spawn(attend(listener, health));
+    Ok(Serving { task, address })
+}
+
+/// Its connections end with it.
+async fn attend(listener: TcpListener, health: Health) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut open = JoinSet::new();
+    loop {
+        while open.try_join_next().is_some() {}
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
+            return;
+        };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let answered = timeout(DEADLINE, answer(stream, health.clone()));
+                open.spawn(async move {
+                    let _ = answered.await;
+                    drop(permit);
+                });
+            }
+            Err(_) => sleep(PAUSE).await,
+        }
+    }
+}
+
+async fn answer(stream: TcpStream, health: Health) {
+    let service = service_fn(|request| {
+        let response = respond(&request, &health);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(REQUEST_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    // A client that breaks off needs no answer.
+    let _ = connection.await;
+}
+
+fn respond(request: &Request<Incoming>, health: &Health) -> Response<Full<Bytes>> {
+    let checked = |outcome: Result<(), String>| match outcome {
+        Ok(()) => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
+        Err(problem) => (StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{problem}\n")),
+    };
+    let (status, kind, body) = match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, "/healthz") => checked(health.live()),
+        (&Method::GET | &Method::HEAD, "/readyz") => checked(health.ready()),
+        (&Method::GET | &Method::HEAD, "/metrics") => (StatusCode::OK, PROMETHEUS, health.metrics()),
+        (&Method::GET | &Method::HEAD, _) => {
+            let known = "only /healthz, /readyz and /metrics are here\n";
+            (StatusCode::NOT_FOUND, PLAIN, known.to_owned())
+        }
+        _ => (
+            StatusCode::METHOD_NOT_ALLOWED,
+            PLAIN,
+            "only GET is understood\n".to_owned(),
+        ),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}

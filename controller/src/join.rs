@@ -1,0 +1,90 @@
+//! Checks of the node description in a join.
+
+use rankguard_model::{NodeInfo, Printable, is_hidden};
+
+/// Longest name of a node, as in certificates.
+const NAME_MAX: usize = 128;
+/// Longest address, host or label: as long as a name of the DNS may be, with a port.
+const WORD_MAX: usize = 260;
+/// Most ranks that a node can run at once.
+const SLOTS_MAX: u32 = 4_096;
+
+/// Why the description of a node is refused, in words; `None` when it is sound.
+///
+/// Addresses need not be the caller's own: a node has several networks. A dialler compares the certificate it
+/// meets there with the node's name, so an address of another node leads nowhere.
+pub(crate) fn problem(info: &NodeInfo) -> Option<String> {
+    let name = info.node.as_str();
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+    if !(1..=NAME_MAX).contains(&name.len()) || !name.chars().all(plain) {
+        let shown = Printable::first(name, NAME_MAX);
+        return Some(format!(
+            "`node`: {shown} is no name of a node; want 1 to {NAME_MAX} letters, digits, `.`, `_` or `-`"
+        ));
+    }
+    let words = [
+        ("incarnation", &info.incarnation),
+        ("host", &info.host),
+        ("peer_address", &info.peer_address),
+        ("image_address", &info.image_address),
+        ("failure_domain", &info.failure_domain),
+    ];
+    let wrong = |(_, text): &(&str, &String)| text.len() > WORD_MAX || text.chars().any(is_hidden);
+    if let Some((field, text)) = words.into_iter().find(wrong) {
+        let shown = Printable::first(text, WORD_MAX);
+        return Some(format!(
+            "`{field}`: {shown} is longer than {WORD_MAX} bytes or has control characters"
+        ));
+    }
+    if info.slots > SLOTS_MAX {
+        return Some(format!(
+            "`slots`: {} are more than the {SLOTS_MAX} that a node may have",
+            info.slots
+        ));
+    }
+    if info.running.len() > SLOTS_MAX as usize {
+        let count = info.running.len();
+        return Some(format!(
+            "`running`: {count} ranks are more than the {SLOTS_MAX} that a node may have"
+        ));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_model::{ClockOffset, NodeId};
+
+    use super::*;
+
+    fn info(node: &str) -> NodeInfo {
+        NodeInfo {
+            node: NodeId::from(node),
+            incarnation: "1".to_owned(),
+            host: "10.0.0.1".to_owned(),
+            peer_address: "10.0.0.1:1".to_owned(),
+            image_address: "[fe80::1%eth0]:2".to_owned(),
+            slots: 8,
+            failure_domain: "rack 7".to_owned(),
+            running: Vec::new(),
+            clock: ClockOffset::default(),
+            lease_ms: 0,
+            history: rankguard_model::NodeHistory::default(),
+        }
+    }
+
+    #[test]
+    fn names_and_texts_of_a_node_are_plain_and_short() {
+        assert_eq!(problem(&info("gpu-17.rack_3")), None);
+        for name in ["", "a b", "a/b", "\u{1b}[2J", "n1\n", &"n".repeat(129)] {
+            let told = problem(&info(name)).expect("refused");
+            assert!(told.starts_with("`node`:") && !told.chars().any(is_hidden), "{told:?}");
+        }
+        let mut told = info("n1");
+        told.failure_domain = "rack\u{1b}]0;x\u{7}".to_owned();
+        assert!(problem(&told).is_some_and(|told| told.starts_with("`failure_domain`:")));
+        let mut told = info("n1");
+        told.slots = u32::MAX;
+        assert!(problem(&told).is_some_and(|told| told.starts_with("`slots`:")));
+    }
+}

@@ -1,0 +1,104 @@
+//! A preallocated file that is given up when the disk is full, so that the journal can be opened and closed all the same.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
+
+/// Name of the file in the state directory.
+pub(crate) const RESERVE_FILE: &str = "journal.reserve";
+/// Its size, and the space that must be free beside it before the journal is written again.
+pub(crate) const RESERVE_BYTES: u64 = 16 << 20;
+
+/// The reserved space of a state directory.
+#[derive(Debug)]
+pub(crate) struct Reserve {
+    path: PathBuf,
+}
+
+impl Reserve {
+    pub(crate) fn new(dir: &Path) -> Self {
+        Self {
+            path: dir.join(RESERVE_FILE),
+        }
+    }
+
+    /// Reserves the space, unless it is reserved. An error leaves nothing reserved.
+    pub(crate) fn hold(&self) -> io::Result<()> {
+        if fs::metadata(&self.path).is_ok_and(|file| file.len() == RESERVE_BYTES) {
+            return Ok(());
+        }
+        self.allocate(RESERVE_BYTES).inspect_err(|_| self.release())
+    }
+
+    /// Reserves the space only where as much again is free: what was just given up is not taken for new space.
+    pub(crate) fn hold_with_margin(&self) -> io::Result<()> {
+        let held = self.allocate(2 * RESERVE_BYTES).and_then(|()| {
+            let file = OpenOptions::new().write(true).open(&self.path)?;
+            file.set_len(RESERVE_BYTES)
+        });
+        held.inspect_err(|_| self.release())
+    }
+
+    /// Gives the space up.
+    pub(crate) fn release(&self) {
+        match fs::remove_file(&self.path) {
+            Err(problem) if problem.kind() != io::ErrorKind::NotFound => {
+                tracing::error!(path = %self.path.display(), %problem, "cannot remove the reserve file");
+            }
+            _ => {}
+        }
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&self.path)?;
+        match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => fill(&mut file, bytes),
+            Err(problem) => Err(problem.into()),
+        }
+    }
+}
+
+/// Allocates space on a file system that has no call for it.
+fn fill(file: &mut File, bytes: u64) -> io::Result<()> {
+    let block = vec![0; 1 << 20];
+    for _ in 0..bytes >> 20 {
+        file.write_all(&block)?;
+    }
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reserve_takes_real_space_and_gives_it_back() {
+        use std::os::unix::fs::MetadataExt;
+
+        let dir = tempfile::tempdir().expect("a directory");
+        let reserve = Reserve::new(dir.path());
+        reserve.hold().expect("room");
+        let file = fs::metadata(dir.path().join(RESERVE_FILE)).expect("there");
+        assert_eq!((file.len(), file.mode() & 0o777), (RESERVE_BYTES, 0o600));
+        assert!(file.blocks() * 512 >= RESERVE_BYTES, "{} blocks", file.blocks());
+        reserve.release();
+        reserve.hold_with_margin().expect("room");
+        assert_eq!(
+            fs::metadata(dir.path().join(RESERVE_FILE)).expect("there").len(),
+            RESERVE_BYTES
+        );
+        reserve.release();
+        reserve.release();
+        assert_eq!(fs::read_dir(dir.path()).expect("readable").count(), 0);
+    }
+}
