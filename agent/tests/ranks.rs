@@ -4,7 +4,8 @@
 
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rankguard_model::{Body, CheckpointCall, Exit, Generation, JobId, Order, Step};
@@ -37,6 +38,7 @@ fn fence(generation: u64, reserve_port: bool) -> Order {
         job: JobId::from("train"),
         generation: Generation(generation),
         reserve_port,
+        nodes: Vec::new(),
     }
 }
 
@@ -280,6 +282,33 @@ async fn a_clean_end_takes_the_ranks_along() {
     assert!(!lives(*pid.lock().unwrap()));
 }
 
+/// Neither a supervisor nor a control group is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clean_end_leaves_no_supervisor_and_no_control_group() {
+    let known = std::sync::Arc::new(std::sync::Mutex::new((0, String::new())));
+    let found = known.clone();
+    with_agent(
+        |_| {},
+        |controller| async move {
+            controller.order(&Order::Launch(launch(1, &["sleep", "300"]))).await;
+            let pid = controller.wait_body("start", started).await;
+            let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
+            let status = read("status");
+            let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
+            *found.lock().unwrap() = (parent.trim().parse().unwrap(), read("cgroup"));
+        },
+    )
+    .await;
+    let (supervisor, groups) = known.lock().unwrap().clone();
+    assert!(!lives(supervisor));
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::"));
+    if let Some(group) = group.filter(|group| group.contains("rankguard-")) {
+        for root in ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"] {
+            assert!(!Path::new(&format!("{root}{group}")).exists(), "{group} is left");
+        }
+    }
+}
+
 /// A spot notice is a SIGTERM: the controller hears of it while the ranks still run, and they run until what they have done is
 /// committed.
 #[tokio::test(flavor = "multi_thread")]
@@ -371,6 +400,62 @@ async fn a_called_step_reaches_the_rank_and_a_missed_one_the_controller() {
             let told = controller.wait_body("missed step", failed).await;
             assert_eq!(told, (Step(3), "no image of it was taken".to_owned()));
             drop(client);
+        },
+    )
+    .await;
+}
+
+/// RG-3: a full disk does not keep old ranks alive.
+#[tokio::test(flavor = "multi_thread")]
+async fn old_ranks_end_although_the_fence_cannot_be_written() {
+    let state_dir = Arc::new(OnceLock::new());
+    let told = Arc::clone(&state_dir);
+    with_agent(
+        move |settings| drop(told.set(settings.state_dir.clone())),
+        |controller| async move {
+            controller.order(&Order::Launch(launch(1, &["sleep", "300"]))).await;
+            let pid = controller.wait_body("start", started).await;
+            // The file that is to replace the fences cannot be made.
+            let state_dir: &PathBuf = state_dir.get().unwrap();
+            std::fs::create_dir(state_dir.join("fences.tmp")).unwrap();
+            controller.order(&fence(2, false)).await;
+            let reason = controller.wait_body("refusal", failed).await;
+            assert!(reason.contains("the fence cannot be written"), "{reason}");
+            assert!(!lives(pid));
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_is_answered_with_the_number_of_processes_that_ended() {
+    with_agent(
+        |_| {},
+        |controller| async move {
+            controller.order(&Order::Launch(launch(1, &["sleep", "300"]))).await;
+            let pid = controller.wait_body("start", started).await;
+            let stop = Order::Stop {
+                job: JobId::from("train"),
+                generation: Generation(1),
+                grace_ms: 2_000,
+            };
+            controller.order(&stop).await;
+            let answer = controller
+                .wait_body("answer", |body| match body {
+                    Body::Stopped { ended, left, .. } => Some((*ended, left.clone())),
+                    _ => None,
+                })
+                .await;
+            assert_eq!(answer, (1, Vec::new()));
+            assert!(!lives(pid));
+            // A repeated stop is answered again.
+            controller.order(&stop).await;
+            let twice = |journal: &support::Journal| {
+                let answers = journal.evidence.iter();
+                let answers = answers.filter(|evidence| matches!(evidence.body, Body::Stopped { .. }));
+                (answers.count() == 2).then_some(())
+            };
+            controller.wait("second answer", twice).await;
         },
     )
     .await;

@@ -12,10 +12,13 @@ use crate::collectors::pipe_can_be_made;
 pub(crate) struct RankFiles {
     pub(crate) stdout: PathBuf,
     pub(crate) stderr: PathBuf,
+    /// Folder for files that the rank makes itself. A rank of another user may write nothing beside its output: it could put a
+    /// link to a file of the agent in the place of what the agent reads.
+    pub(crate) dumps: PathBuf,
 }
 
-/// `<state dir>/jobs/<job>/g<generation>/rank-<rank>.{out,err}`.
-pub(crate) fn rank_files(state_dir: &Path, launch: &Launch, slot: RankSlot) -> RankFiles {
+/// `<state dir>/jobs/<job>/g<generation>/rank-<rank>.{out,err}`, with a folder `dumps` beside them for ranks of another user.
+pub(crate) fn rank_files(state_dir: &Path, launch: &Launch, slot: RankSlot, is_other_user: bool) -> RankFiles {
     let folder = state_dir
         .join("jobs")
         .join(folder_name(launch.job.as_str()))
@@ -23,6 +26,7 @@ pub(crate) fn rank_files(state_dir: &Path, launch: &Launch, slot: RankSlot) -> R
     RankFiles {
         stdout: folder.join(format!("rank-{}.out", slot.rank)),
         stderr: folder.join(format!("rank-{}.err", slot.rank)),
+        dumps: if is_other_user { folder.join("dumps") } else { folder },
     }
 }
 
@@ -92,7 +96,7 @@ const ON_TIMEOUT: &str = "TORCH_NCCL_DUMP_ON_TIMEOUT";
 /// Has a rank's flight recorder write its dump beside the rank's output, or where the job itself wants it; gives the file.
 /// Source: PyTorch, `torch/csrc/distributed/c10d/{FlightRecorder,ProcessGroupNCCL}`.
 pub(super) fn flight_dump(vars: &mut BTreeMap<String, String>, files: &RankFiles, slot: RankSlot) -> PathBuf {
-    let own = files.stderr.with_file_name("nccl_trace_rank_").display().to_string();
+    let own = files.dumps.join("nccl_trace_rank_").display().to_string();
     let prefix = DUMP_PREFIX
         .iter()
         .find_map(|name| vars.get(*name))
@@ -122,8 +126,8 @@ pub(super) fn flight_pipe(
     let of_job = PIPE_PREFIX.iter().find_map(|name| vars.get(*name)).cloned();
     let prefix = match of_job {
         Some(prefix) => prefix,
-        None if wanted && files.stderr.parent().is_some_and(pipe_can_be_made) => {
-            let own = files.stderr.with_file_name("flight_").display().to_string();
+        None if wanted && pipe_can_be_made(&files.dumps) => {
+            let own = files.dumps.join("flight_").display().to_string();
             vars.insert(PIPE_PREFIX[0].to_owned(), own.clone());
             own
         }
@@ -171,6 +175,7 @@ mod tests {
             peers: Vec::new(),
             nodes: Vec::new(),
             tiers: rankguard_model::CheckpointTiers::default(),
+            user: None,
         }
     }
 
@@ -204,7 +209,7 @@ mod tests {
     #[test]
     fn a_dump_goes_beside_the_output_or_where_the_job_wants_it() {
         let launch = launch();
-        let files = rank_files(Path::new("/state"), &launch, launch.ranks[1]);
+        let files = rank_files(Path::new("/state"), &launch, launch.ranks[1], false);
         let mut vars = BTreeMap::new();
         let path = flight_dump(&mut vars, &files, launch.ranks[1]);
         assert_eq!(path, Path::new("/state/jobs/digits/g3/nccl_trace_rank_3"));
@@ -232,7 +237,7 @@ mod tests {
     fn a_pipe_is_made_where_the_job_wants_it_or_the_node_does_and_can() {
         let launch = launch();
         let folder = tempfile::tempdir().expect("a folder");
-        let files = rank_files(folder.path(), &launch, launch.ranks[1]);
+        let files = rank_files(folder.path(), &launch, launch.ranks[1], false);
         let mut vars = BTreeMap::new();
         let pipe = |vars: &mut BTreeMap<String, String>, wanted| flight_pipe(vars, &files, launch.ranks[1], wanted);
         assert_eq!(pipe(&mut vars, false), None);

@@ -1,26 +1,21 @@
-//! Starting one rank.
+//! The start of one rank.
 
-use std::fs::{self, File};
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
-use rankguard_model::{Body, Exit, Launch, NodeId, RankRef, RankSlot, Source};
-use rustix::process::{PTracer, Pid, Signal, WaitId, WaitIdOptions, kill_process_group, set_ptracer, waitid};
+use rankguard_model::{Launch, NodeId, RankRef, RankSlot};
 
 use super::Roster;
-use super::environment::{flight_dump, flight_pipe, rank_files, variables};
-use crate::clock;
-use crate::collectors::{FlightDumps, JobLogs};
-use crate::intake::Intake;
-use crate::sighting::Sighting;
-
-/// How long the end of a rank waits at most for the reading of what it wrote: on a node with a free core that takes
-/// milliseconds, on a starved one the cause is worth the wait.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+use super::allowed_environment::allowed_variables;
+use super::environment::{RankFiles, flight_dump, flight_pipe, rank_files, variables};
+use super::rank_users::RankUserRules;
+use super::reports::RankReports;
+use crate::processes::{FENCE_VARIABLE, FenceMark};
+use crate::supervisor::{RankStart, RankSupervisors, StartError, StartStage, rank_umask};
 
 /// Why a rank could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -36,10 +31,22 @@ pub(crate) enum LaunchError {
     #[error("the working directory {path} does not exist on node {node}")]
     NoWorkdir { path: String, node: NodeId },
     #[error("cannot start `{program}` on node {node}: {source}")]
-    Spawn {
+    Start {
         program: String,
         node: NodeId,
-        source: io::Error,
+        source: StartError,
+    },
+    #[error("cannot run ranks as user {user} on node {node}: {problem}")]
+    User {
+        user: String,
+        node: NodeId,
+        problem: String,
+    },
+    #[error("cannot enter the working directory {path} on node {node}: {problem}")]
+    Workdir {
+        path: String,
+        node: NodeId,
+        problem: String,
     },
     #[error("cannot write the output of rank {rank} to {path}: {source}")]
     Output {
@@ -49,163 +56,181 @@ pub(crate) enum LaunchError {
     },
 }
 
-/// What ranks are given beside their order.
+/// The parts of the agent that a start needs.
 #[derive(Debug)]
 pub(crate) struct Surroundings<'a> {
     pub(crate) state_dir: &'a Path,
     pub(crate) socket: &'a Path,
     pub(crate) node: &'a NodeId,
     pub(crate) roster: &'a Roster,
-    pub(crate) intake: &'a Intake,
-    pub(crate) job_logs: &'a JobLogs,
-    pub(crate) flight: &'a FlightDumps,
-    /// Whether ranks are to have a pipe at which their flight recorder is asked, where their job says nothing of it.
+    pub(crate) supervisors: &'a RankSupervisors,
+    pub(crate) reports: &'a RankReports,
+    pub(crate) mark: &'a FenceMark,
+    pub(crate) users: &'a RankUserRules,
+    /// Names of variables of the agent that ranks get.
+    pub(crate) environment: &'a [String],
+    /// Whether ranks are to have a pipe at which their flight recorder is asked, where their job does not configure one.
     pub(crate) flight_pipe: bool,
 }
 
-/// Starts a rank and a thread that waits for its end.
-///
-/// Must be called on a thread that lives as long as the agent: the rank dies with the thread that started it, because a
-/// rank without an owner cannot be fenced (RG-3).
+/// Starts a rank and waits until its program runs.
 pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankSlot) -> Result<(), LaunchError> {
-    let node = around.node.clone();
     let (program, arguments) = launch.command.split_first().ok_or(LaunchError::NoCommand)?;
-    if let Some(path) = launch.workdir.as_ref().filter(|path| !Path::new(path).is_dir()) {
-        return Err(LaunchError::NoWorkdir {
-            path: path.clone(),
-            node,
-        });
-    }
-    let files = rank_files(around.state_dir, launch, slot);
-    let open = |path: &Path| {
-        let parent = path.parent().map_or(Ok(()), fs::create_dir_all);
-        parent
-            .and_then(|()| File::create(path))
-            .map_err(|source| LaunchError::Output {
-                rank: slot.rank.0,
-                path: path.to_owned(),
-                source,
-            })
-    };
-    let (stdout, stderr) = (open(&files.stdout)?, open(&files.stderr)?);
-    let mut variables = variables(launch, slot, around.node, around.socket);
-    let from_workdir = |path: PathBuf| {
-        launch
-            .workdir
-            .as_ref()
-            .map_or(path.clone(), |dir| Path::new(dir).join(path))
-    };
-    let dump = from_workdir(flight_dump(&mut variables, &files, slot));
-    let pipe = flight_pipe(&mut variables, &files, slot, around.flight_pipe).map(from_workdir);
-    let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .envs(variables)
-        .stdin(Stdio::null())
-        .stdout(stdout)
-        .stderr(stderr)
-        // A group of its own, so that what the rank starts ends with it.
-        .process_group(0);
-    if let Some(workdir) = &launch.workdir {
-        command.current_dir(workdir);
-    }
-    die_with_agent(&mut command);
+    let user = choose_user(around, launch)?;
     let rank = RankRef {
         job: launch.job.clone(),
         generation: launch.generation,
         rank: slot.rank,
     };
-    around.roster.expect(rank.clone(), slot.local_rank, launch.clone());
-    around.flight.follow(rank.clone(), dump, pipe);
-    let mut child = command.spawn().map_err(|source| {
-        around.roster.ended(&rank);
-        around.flight.finish(&rank);
-        match source.kind() {
-            io::ErrorKind::NotFound => {
-                let path = std::env::var("PATH").unwrap_or_default();
-                LaunchError::NotFound {
-                    program: program.clone(),
-                    node,
-                    path,
-                }
-            }
-            _ => LaunchError::Spawn {
-                program: program.clone(),
-                node,
-                source,
-            },
-        }
-    })?;
-    let pid = child.id();
-    around
-        .job_logs
-        .follow(rank.clone(), vec![files.stdout.clone(), files.stderr.clone()]);
-    around.roster.started(&rank, pid);
-    let (roster, intake, job_logs) = (around.roster.clone(), around.intake.clone(), around.job_logs.clone());
-    let flight = around.flight.clone();
-    let entity = roster.entity(&rank);
-    intake.push(Sighting::now(Source::Ranks, entity.clone(), Body::RankStarted { pid }).urgent());
-    let wait = move || {
-        end_group_with_leader(pid);
-        let exit = match child.wait() {
-            Ok(status) => status
-                .signal()
-                .map_or(Exit::Code(status.code().unwrap_or(-1)), Exit::Signal),
-            Err(problem) => {
-                tracing::error!(pid, %problem, "cannot wait for a rank; its end is taken for a kill");
-                Exit::Signal(9)
-            }
-        };
-        let ended_at = clock::now();
-        // Its last words come before its death, so that the cause stands before the consequence.
-        job_logs.finish(rank.clone(), LAST_WORDS);
-        flight.finish(&rank);
-        // The evidence first: whoever waits for the rank to be gone may report what follows from it.
-        intake.push(
-            Sighting::now(Source::Ranks, entity, Body::RankExited { pid, exit })
-                .at(ended_at)
-                .urgent(),
-        );
-        roster.ended(&rank);
+    let output = RankOutput::create(around, launch, slot, user.is_some())?;
+    let mut ours = variables(launch, slot, around.node, around.socket);
+    let from_workdir = |path: PathBuf| match &launch.workdir {
+        Some(workdir) => Path::new(workdir).join(path),
+        None => path,
     };
-    let waiter = std::thread::Builder::new()
-        .name(format!("rank-{}", slot.rank))
-        .spawn(wait);
-    waiter.map(drop).map_err(|source| LaunchError::Spawn {
+    let dump = from_workdir(flight_dump(&mut ours, &output.files, slot));
+    let pipe = flight_pipe(&mut ours, &output.files, slot, around.flight_pipe).map(from_workdir);
+    ours.insert(FENCE_VARIABLE.to_owned(), around.mark.of_rank(&rank));
+    let start = RankStart {
+        rank: slot.rank.0,
         program: program.clone(),
-        node: around.node.clone(),
-        source,
+        arguments: arguments.to_vec(),
+        environment: rank_environment(around.environment, ours, user.is_some()),
+        workdir: launch.workdir.clone(),
+        user,
+        refused_users: around.users.refused_numbers(),
+        folder: output.files.dumps.clone(),
+        tracer: std::process::id(),
+        umask: rank_umask(),
+        cgroup: None,
+    };
+    around.roster.expect(rank.clone(), slot.local_rank, launch.clone());
+    around.reports.expect(&rank, output.files);
+    around.reports.flight.follow(rank.clone(), dump, pipe);
+    let started = around
+        .supervisors
+        .start_rank(&rank, start.clone(), &output.stdout, &output.stderr);
+    started.map_err(|source| {
+        around.reports.forget(&rank);
+        start_error(source, start, around.node.clone())
     })
 }
 
-/// Waits for the end of a rank and kills what it left behind in its group, all before it is reaped: until then the kernel
-/// gives its number to nobody else, so no stranger can be hit.
-fn end_group_with_leader(pid: u32) {
-    let Some(leader) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
-        return;
-    };
-    let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-    while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(leader), ended) {}
-    // No such group: nothing was left behind.
-    let _ = kill_process_group(leader, Signal::KILL);
+/// The user of a rank; `None` for the agent's own. Its working directory must exist, as far as the agent can see.
+fn choose_user(around: &Surroundings<'_>, launch: &Launch) -> Result<Option<String>, LaunchError> {
+    let node = around.node.clone();
+    let user = around.users.choose(launch.user.as_deref());
+    let user = user.map_err(|problem| LaunchError::User {
+        user: launch.user.clone().unwrap_or_default(),
+        node: node.clone(),
+        problem,
+    })?;
+    match &launch.workdir {
+        // Another user's directory may be closed to the agent; the supervisor enters it as that user.
+        Some(path) if user.is_none() && !Path::new(path).is_dir() => {
+            let path = path.clone();
+            Err(LaunchError::NoWorkdir { path, node })
+        }
+        _ => Ok(user),
+    }
 }
 
-fn die_with_agent(command: &mut Command) {
-    let agent = rustix::process::getpid();
-    let arm = move || {
-        rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
-        // Where only parents may look into a process, the agent's helper that reads stacks may, too. Other kernels refuse,
-        // and need no word for it.
-        let _ = set_ptracer(PTracer::ProcessID(agent));
-        // The agent may have died between the fork and this line.
-        match rustix::process::getppid() {
-            Some(parent) if parent == agent => Ok(()),
-            _ => Err(io::Error::other("the agent is gone")),
+/// The environment of a rank: what the agent's own has of the allowed names, and what job and agent set.
+fn rank_environment(
+    allowed: &[String],
+    ours: BTreeMap<String, String>,
+    is_other_user: bool,
+) -> BTreeMap<String, String> {
+    let mut environment = allowed_variables(allowed, std::env::vars_os());
+    if is_other_user {
+        // They are the agent's; the supervisor sets those of the rank's user.
+        for name in ["HOME", "LOGNAME", "SHELL", "USER", "XDG_RUNTIME_DIR"] {
+            environment.remove(name);
         }
-    };
-    // SAFETY: between fork and exec only prctl and getppid are called, which are async-signal-safe and touch no memory
-    // that another thread may have left locked.
-    unsafe {
-        command.pre_exec(arm);
     }
+    environment.extend(ours);
+    environment
+}
+
+/// The open output of a rank.
+struct RankOutput {
+    files: RankFiles,
+    stdout: File,
+    stderr: File,
+}
+
+impl RankOutput {
+    fn create(
+        around: &Surroundings<'_>,
+        launch: &Launch,
+        slot: RankSlot,
+        is_other_user: bool,
+    ) -> Result<Self, LaunchError> {
+        let files = rank_files(around.state_dir, launch, slot, is_other_user);
+        let made = make_output_folders(around.state_dir, &files.dumps, is_other_user);
+        made.map_err(|source| output_error(slot, &files.dumps, source))?;
+        let create = |path: &Path| create_output(path).map_err(|source| output_error(slot, path, source));
+        let (stdout, stderr) = (create(&files.stdout)?, create(&files.stderr)?);
+        Ok(Self { files, stdout, stderr })
+    }
+}
+
+fn output_error(slot: RankSlot, path: &Path, source: io::Error) -> LaunchError {
+    LaunchError::Output {
+        rank: slot.rank.0,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn start_error(source: StartError, start: RankStart, node: NodeId) -> LaunchError {
+    let program = start.program;
+    let StartError::Refused { stage, problem, errno } = &source else {
+        return LaunchError::Start { program, node, source };
+    };
+    let problem = problem.clone();
+    match (stage, errno) {
+        (StartStage::Program, Some(libc::ENOENT)) => {
+            let path = start.environment.get("PATH").cloned().unwrap_or_default();
+            LaunchError::NotFound { program, node, path }
+        }
+        (StartStage::Workdir, _) => {
+            let path = start.workdir.unwrap_or_default();
+            LaunchError::Workdir { path, node, problem }
+        }
+        (StartStage::User, _) => {
+            let user = start.user.unwrap_or_default();
+            LaunchError::User { user, node, problem }
+        }
+        _ => LaunchError::Start { program, node, source },
+    }
+}
+
+/// Creates the folders of a generation's output. Where ranks are another user, that user may pass those above the last one, which
+/// its supervisor gives to the user.
+fn make_output_folders(state_dir: &Path, last: &Path, is_shared: bool) -> io::Result<()> {
+    let mode = if is_shared { 0o711 } else { 0o700 };
+    DirBuilder::new().recursive(true).mode(mode).create(last)?;
+    if is_shared {
+        // They may have been made for ranks of the agent's own user.
+        for above in last.ancestors().skip(1).take_while(|path| *path != state_dir) {
+            fs::set_permissions(above, Permissions::from_mode(mode))?;
+        }
+    }
+    Ok(())
+}
+
+/// Creates a file for a rank's output, empty and for its owner alone. An earlier file of the name is removed: it may belong to
+/// another user, or be a link.
+fn create_output(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(problem) if problem.kind() != io::ErrorKind::NotFound => return Err(problem),
+        _ => {}
+    }
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
 }

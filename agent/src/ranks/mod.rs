@@ -1,16 +1,26 @@
 //! The ranks of this node: started, watched, spoken with, ended.
 
+mod allowed_environment;
+mod credentials;
 mod environment;
 mod launch;
 mod line;
 mod pace;
+mod place;
 mod port;
+mod rank_users;
+mod reports;
+mod room;
 mod roster;
 mod session;
 mod socket;
+mod throttle;
 
+pub(crate) use allowed_environment::DEFAULT_RANK_ENVIRONMENT;
 pub(crate) use launch::{Surroundings, spawn};
 pub(crate) use pace::Silence;
 pub(crate) use port::reserve;
+pub(crate) use rank_users::RankUserRules;
+pub(crate) use reports::RankReports;
 pub(crate) use roster::Roster;
 pub(crate) use socket::RankSocket;

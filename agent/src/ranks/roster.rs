@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use super::line::Line;
 use super::pace::{Pace, Silence};
 use crate::outlets::RankView;
+use crate::processes::{ProcessTable, signal_process};
+use crate::supervisor::RankProcess;
 use rankguard_model::{CheckpointCall, Entity, Generation, JobId, Launch, NodeId, Rank, RankRef, RunningRank, Step};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 
 /// How long a rank that ended is remembered.
 const MEMORY: Duration = Duration::from_secs(60);
@@ -35,7 +37,7 @@ struct Shared {
 #[derive(Debug, Clone)]
 struct Entry {
     /// Absent between the decision to start it and its start.
-    pid: Option<u32>,
+    process: Option<RankProcess>,
     local_rank: u32,
     launch: Arc<Launch>,
     step: Option<Step>,
@@ -52,6 +54,12 @@ struct Entry {
     line: Option<Line>,
     /// Calls for its generation, the newest: a rank that is still starting hears them when it connects.
     calls: VecDeque<(u64, CheckpointCall)>,
+}
+
+impl Entry {
+    fn pid(&self) -> Option<u32> {
+        self.process.map(|process| process.pid)
+    }
 }
 
 impl Roster {
@@ -75,7 +83,7 @@ impl Roster {
         let mut ranks = self.lock();
         ranks.retain(|_, entry| entry.ended.is_none_or(|since| since.elapsed() < MEMORY));
         let entry = Entry {
-            pid: None,
+            process: None,
             local_rank,
             launch,
             step: None,
@@ -91,9 +99,9 @@ impl Roster {
     }
 
     /// It has a process.
-    pub(crate) fn started(&self, rank: &RankRef, pid: u32) {
+    pub(crate) fn started(&self, rank: &RankRef, process: RankProcess) {
         if let Some(entry) = self.lock().get_mut(rank) {
-            entry.pid = Some(pid);
+            entry.process = Some(process);
         }
     }
 
@@ -130,7 +138,7 @@ impl Roster {
     pub(crate) fn paces(&self, floor: Duration, now: Instant) -> Vec<(RankRef, u32, Option<Silence>)> {
         let ranks = self.lock();
         let working = |(rank, entry): (&RankRef, &Entry)| {
-            let pid = entry.pid.filter(|_| entry.ended.is_none() && !entry.finished)?;
+            let pid = entry.pid().filter(|_| entry.ended.is_none() && !entry.finished)?;
             Some((rank.clone(), pid, entry.pace.silence(floor, now)))
         };
         ranks.iter().filter_map(working).collect()
@@ -202,7 +210,7 @@ impl Roster {
     /// The rank that has, or had, this process id; the newest one, should a number have come back.
     pub(crate) fn rank_of_pid(&self, pid: u32) -> Option<RankRef> {
         let ranks = self.lock();
-        let found = ranks.iter().filter(|(_, entry)| entry.pid == Some(pid));
+        let found = ranks.iter().filter(|(_, entry)| entry.pid() == Some(pid));
         let newest = found.max_by_key(|(rank, entry)| (entry.ended.is_none(), rank.generation));
         newest.map(|(rank, _)| rank.clone())
     }
@@ -218,7 +226,7 @@ impl Roster {
     pub(crate) fn running(&self) -> Vec<RunningRank> {
         let ranks = self.lock();
         let running = |(rank, entry): (&RankRef, &Entry)| {
-            let pid = entry.pid.filter(|_| entry.ended.is_none())?;
+            let pid = entry.pid().filter(|_| entry.ended.is_none())?;
             Some(RunningRank {
                 rank: rank.clone(),
                 pid,
@@ -232,7 +240,7 @@ impl Roster {
     pub(crate) fn views(&self) -> Vec<RankView> {
         let ranks = self.lock();
         let view = |(rank, entry): (&RankRef, &Entry)| {
-            let pid = entry.pid.filter(|_| entry.ended.is_none())?;
+            let pid = entry.pid().filter(|_| entry.ended.is_none())?;
             Some(RankView {
                 rank: rank.clone(),
                 pid,
@@ -266,28 +274,33 @@ impl Roster {
             .iter()
             .filter(|(_, entry)| entry.ended.is_none_or(|since| since.elapsed() < lately));
         let all = recent.map(|(rank, entry)| {
-            let pid = entry.pid.filter(|_| entry.ended.is_none());
+            let pid = entry.pid().filter(|_| entry.ended.is_none());
             (rank.clone(), pid, entry.launch.clone())
         });
         all.collect()
     }
 
-    /// Sends a signal to the process groups of the running ranks that match; says how many there are.
+    /// Sends a signal to the process groups of the running ranks that match; gives the number of these ranks.
     pub(crate) fn signal(&self, signal: Signal, which: impl Fn(&RankRef) -> bool) -> usize {
-        let pids: Vec<u32> = {
+        let processes: Vec<RankProcess> = {
             let ranks = self.lock();
             let alive = ranks
                 .iter()
                 .filter(|(rank, entry)| entry.ended.is_none() && which(rank));
-            alive.filter_map(|(_, entry)| entry.pid).collect()
+            alive.filter_map(|(_, entry)| entry.process).collect()
         };
-        for pid in &pids {
-            // A group that has gone meanwhile is what was wanted.
-            if let Some(group) = i32::try_from(*pid).ok().and_then(Pid::from_raw) {
-                let _ = kill_process_group(group, signal);
+        if processes.is_empty() {
+            return 0;
+        }
+        let table = ProcessTable::read().unwrap_or_default();
+        for process in &processes {
+            // Only what is below the supervisor: a group's number may have been given to others meanwhile.
+            let below = table.descendants(&[process.supervisor].into());
+            for member in below.iter().filter(|member| member.group == process.pid) {
+                signal_process(member, signal);
             }
         }
-        pids.len()
+        processes.len()
     }
 
     /// Waits until none of the matching ranks runs; gives those that still do when the time is over.
@@ -306,12 +319,5 @@ impl Roster {
             let waited = self.shared.ended.wait_timeout(ranks, deadline - now);
             ranks = waited.expect("no holder of the roster panics").0;
         }
-    }
-
-    /// SIGKILL for all ranks of a job below a generation; those that are still there after the limit.
-    pub(crate) fn kill_below(&self, job: &JobId, generation: Generation, limit: Duration) -> Vec<RankRef> {
-        let old = |rank: &RankRef| rank.job == *job && rank.generation < generation;
-        self.signal(Signal::KILL, old);
-        self.wait_gone(limit, old)
     }
 }

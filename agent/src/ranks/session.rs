@@ -8,23 +8,60 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rankguard_checkpoint::format::TensorBox;
-use rankguard_model::{Body, Generation, JobId, Launch, Rank, RankRef, RestorePoint, Role, Source, Step, Timestamp};
+use rankguard_model::{Body, Generation, JobId, Launch, Printable, Rank, RankRef, Source, Step, Timestamp};
 use rankguard_proto::frame::{FrameError, FrameReader};
 use rankguard_proto::v1::from_rank::Kind as Heard;
 use rankguard_proto::v1::to_rank::Kind as Said;
 use rankguard_proto::v1::{self, FromRank};
 
 use crate::checkpoint::{Checkpoints, Desk, Restored};
-use crate::collectors::mark;
 use crate::intake::Intake;
 use crate::ranks::Roster;
+use crate::ranks::credentials::{PeerCheck, PeerProcess};
 use crate::ranks::line::Line;
+use crate::ranks::room::{SessionPlace, SessionRoom};
+use crate::ranks::throttle::Throttle;
 use crate::settings::WhenFull;
 use crate::sighting::Sighting;
+
+/// From the connection to the end of the first message.
+const HELLO_DEADLINE: Duration = Duration::from_secs(10);
+/// The longest first message.
+const HELLO_BYTES: usize = 4 << 10;
+/// The longest message besides [`BOXES_TAG`]: they hold numbers, and one a reason.
+const MESSAGE_BYTES: usize = 64 << 10;
+/// The first byte of a message that asks for boxes, which are as many as the model has tensors: field 3, length-delimited.
+const BOXES_TAG: u8 = 3 << 3 | 2;
+/// Messages at once, and in a second.
+const MESSAGES: (u32, u32) = (20_000, 10_000);
+/// Messages that become evidence each, at once and in a second.
+const REPORTS: (u32, u32) = (200, 20);
+/// Steps beyond the one that a generation starts from that are believed; the controller refuses more, and would hold it
+/// against this node.
+const STEPS_MAX: u64 = 1_000_000_000;
+/// Characters of a reason that a rank gives.
+const REASON_MAX: usize = 1_000;
+
+/// What a conversation needs of its agent.
+#[derive(Debug, Clone)]
+pub(super) struct SessionContext {
+    pub(super) roster: Roster,
+    pub(super) intake: Intake,
+    pub(super) checkpoints: Arc<Checkpoints>,
+    pub(super) check: PeerCheck,
+    pub(super) room: SessionRoom,
+    /// Least time between two progress reports.
+    pub(super) pause: Duration,
+}
 
 /// One connection.
 pub(super) struct Session {
     stream: UnixStream,
+    place: SessionPlace,
+    room: SessionRoom,
+    check: PeerCheck,
+    messages: Throttle,
+    reports: Throttle,
     line: Line,
     roster: Roster,
     intake: Intake,
@@ -53,20 +90,20 @@ struct Known {
 }
 
 impl Session {
-    pub(super) fn new(
-        stream: UnixStream,
-        roster: Roster,
-        intake: Intake,
-        checkpoints: Arc<Checkpoints>,
-        pause: Duration,
-    ) -> io::Result<Self> {
+    pub(super) fn new(stream: UnixStream, place: SessionPlace, context: SessionContext) -> io::Result<Self> {
+        let now = Instant::now();
         Ok(Self {
             line: Line::new(stream.try_clone()?)?,
             stream,
-            roster,
-            intake,
-            checkpoints,
-            pause,
+            place,
+            room: context.room,
+            check: context.check,
+            messages: Throttle::new(MESSAGES.0, MESSAGES.1, now),
+            reports: Throttle::new(REPORTS.0, REPORTS.1, now),
+            roster: context.roster,
+            intake: context.intake,
+            checkpoints: context.checkpoints,
+            pause: context.pause,
             reported: None,
             held_back: None,
         })
@@ -75,7 +112,7 @@ impl Session {
     /// Until the rank closes the connection or breaks the protocol.
     pub(super) fn run(mut self) {
         if let Err(problem) = self.converse() {
-            tracing::warn!(%problem, "a rank's connection broke");
+            self.room.report(&problem.to_string());
         }
         if let Some(last) = self.held_back.take() {
             self.intake.push(last);
@@ -85,17 +122,12 @@ impl Session {
     }
 
     fn converse(&mut self) -> Result<(), Broken> {
-        let own = rustix::process::getuid();
-        let peer = rustix::net::sockopt::socket_peercred(&self.stream).map_err(io::Error::from)?;
-        if peer.uid != own && !peer.uid.is_root() {
-            return Err(Broken::Protocol(format!(
-                "a process of user {} is not one of ours",
-                peer.uid.as_raw()
-            )));
-        }
+        let peer = PeerProcess::of(&self.stream)?;
         let mut reader = FrameReader::new();
-        let Some(Heard::Hello(hello)) = self.hear(&mut reader)? else {
-            return Err(Broken::Protocol("it did not say who it is".to_owned()));
+        reader.limit(HELLO_BYTES, None);
+        let deadline = Instant::now() + HELLO_DEADLINE;
+        let Some(Heard::Hello(hello)) = self.hear(&mut reader, Some(deadline))? else {
+            return Err(Broken::Protocol("its first message does not name a rank".to_owned()));
         };
         let rank = RankRef {
             job: JobId::from(hello.job),
@@ -109,6 +141,12 @@ impl Session {
             );
             return self.say(Said::Refused(v1::Refused { reason }));
         };
+        if let Some(reason) = self.objection(peer, &rank) {
+            self.say(Said::Refused(v1::Refused { reason: reason.clone() }))?;
+            return Err(Broken::Protocol(reason));
+        }
+        self.stream.set_read_timeout(None)?;
+        reader.limit(MESSAGE_BYTES, Some(BOXES_TAG));
         self.say(Said::Welcome(v1::RankWelcome {
             checkpoint_every: launch.checkpoint_every,
         }))?;
@@ -117,13 +155,41 @@ impl Session {
         }
         let desk = self.checkpoints.desk(&rank, local_rank, &launch);
         let known = Known { rank, launch, desk };
-        while let Some(heard) = self.hear(&mut reader)? {
+        while let Some(heard) = self.hear(&mut reader, None)? {
+            self.pace(&heard);
             self.answer(&known, heard)?;
         }
         Ok(())
     }
 
+    /// Why the peer may not speak for a rank, or not over one more connection.
+    fn objection(&mut self, peer: PeerProcess, rank: &RankRef) -> Option<String> {
+        let objection = self.check.objection(peer, rank, &self.roster.running());
+        let full = || format!("rank {} has as many connections as it may have", rank.rank);
+        objection.or_else(|| (!self.place.name(rank)).then(full))
+    }
+
+    /// Reads a rank that sends faster than it may more slowly.
+    fn pace(&mut self, heard: &Heard) {
+        let now = Instant::now();
+        let mut wait = self.messages.take(1.0, now);
+        if matches!(heard, Heard::Missed(_) | Heard::Done(_)) {
+            wait = wait.max(self.reports.take(1.0, now));
+        }
+        if !wait.is_zero() {
+            std::thread::sleep(wait);
+        }
+    }
+
     fn answer(&mut self, known: &Known, heard: Heard) -> Result<(), Broken> {
+        let start = known.launch.restore.as_ref().map_or(0, |point| point.step.0);
+        if let Some(step) = step_of(&heard).filter(|step| *step > start.saturating_add(STEPS_MAX)) {
+            self.room.report(&format!(
+                "step {step} of rank {} is ignored: no rank gets there",
+                known.rank.rank
+            ));
+            return Ok(());
+        }
         match heard {
             Heard::Hello(_) => Err(Broken::Protocol("it said twice who it is".to_owned())),
             Heard::ArenaWanted(wanted) => match known.desk.arena(wanted.image_bytes) {
@@ -153,14 +219,15 @@ impl Session {
                 known.desk.streams(begun.slot, Step(begun.step));
                 Ok(())
             }
-            Heard::SlotSealed(sealed) => {
+            Heard::SlotSealed(mut sealed) => {
+                sealed.stall_ms = millis(sealed.stall_ms);
                 known.desk.sealed(&sealed);
                 Ok(())
             }
             Heard::Missed(missed) => {
                 let body = Body::ShardFailed {
                     step: Step(missed.step),
-                    reason: missed.reason,
+                    reason: Printable::first(&missed.reason, REASON_MAX).to_string(),
                 };
                 let entity = self.roster.entity(&known.rank);
                 self.intake
@@ -209,30 +276,10 @@ impl Session {
             Ok(()) => Ok(()),
             Err(problem) => {
                 let reason = format!("the checkpoint of step {} cannot be loaded: {problem}", point.step);
-                // What may succeed when it is tried again says nothing about the checkpoint.
-                if problem.is_damage() {
-                    self.report_damage(known, &point, &reason);
-                }
+                known.desk.report_failed_restore(&point, &problem, &reason);
                 self.refuse(reason)
             }
         }
-    }
-
-    /// The controller must not send anybody to this checkpoint again.
-    fn report_damage(&self, known: &Known, point: &RestorePoint, reason: &str) {
-        let mut damage = mark("checkpoint-corrupt", Role::Root, 0.95, "checkpoint-restore");
-        damage.fields.insert("step".to_owned(), point.step.to_string());
-        damage
-            .fields
-            .insert("generation".to_owned(), point.generation.to_string());
-        let body = Body::Line {
-            text: reason.to_owned(),
-            context: Vec::new(),
-            repeats: 1,
-        };
-        let entity = self.roster.entity(&known.rank);
-        let sighting = Sighting::now(Source::Checkpoint, entity, body).marked(vec![damage]);
-        self.intake.push(sighting.urgent());
     }
 
     /// Progress is thinned: the first step of a generation at once, then the newest now and then.
@@ -242,8 +289,8 @@ impl Session {
         let body = Body::Progress {
             step,
             loss: done.loss,
-            step_ms: done.step_ms,
-            own_ms: done.own_ms.filter(|own| own.is_finite()),
+            step_ms: millis(done.step_ms),
+            own_ms: done.own_ms.filter(|own| own.is_finite() && *own >= 0.0),
         };
         let entity = self.roster.entity(&known.rank);
         let sighting = Sighting::now(Source::Ranks, entity, body).at(Timestamp(done.at_ns));
@@ -270,9 +317,16 @@ impl Session {
     }
 
     /// The next message; `None` when the rank has closed the connection.
-    fn hear(&mut self, reader: &mut FrameReader) -> Result<Option<Heard>, Broken> {
+    fn hear(&mut self, reader: &mut FrameReader, deadline: Option<Instant>) -> Result<Option<Heard>, Broken> {
         let mut bytes = [0; 16 * 1024];
         loop {
+            if let Some(deadline) = deadline {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(Broken::Protocol(format!("it named no rank within {HELLO_DEADLINE:?}")));
+                }
+                self.stream.set_read_timeout(Some(left))?;
+            }
             if let Some(message) = reader.next::<FromRank>()? {
                 match message.kind {
                     Some(kind) => return Ok(Some(kind)),
@@ -287,6 +341,7 @@ impl Session {
                 Ok(0) => return Ok(None),
                 Ok(count) => reader.push(&bytes[..count]),
                 Err(problem) if problem.kind() == io::ErrorKind::Interrupted => {}
+                Err(problem) if problem.kind() == io::ErrorKind::WouldBlock && deadline.is_some() => {}
                 // A rank that was killed resets its connection; its exit tells the rest.
                 Err(problem) if problem.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
                 Err(problem) => return Err(problem.into()),
@@ -297,6 +352,22 @@ impl Session {
     fn say(&self, kind: Said) -> Result<(), Broken> {
         Ok(self.line.say(kind, None)?)
     }
+}
+
+/// The step that a message claims, if it claims one.
+fn step_of(heard: &Heard) -> Option<u64> {
+    match heard {
+        Heard::StepDone(done) => Some(done.step),
+        Heard::StreamBegun(begun) => Some(begun.step),
+        Heard::SlotSealed(sealed) => Some(sealed.step),
+        Heard::Missed(missed) => Some(missed.step),
+        Heard::Hello(_) | Heard::ArenaWanted(_) | Heard::RestoreWanted(_) | Heard::Done(_) => None,
+    }
+}
+
+/// A time that a rank gives; zero where it is none.
+fn millis(told: f64) -> f64 {
+    if told.is_finite() { told.max(0.0) } else { 0.0 }
 }
 
 /// A box as the rank asks for it.

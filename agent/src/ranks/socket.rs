@@ -2,12 +2,16 @@
 
 use std::io;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::session::Session;
+use super::credentials::PeerCheck;
+use super::place::SocketPlace;
+use super::room::SessionRoom;
+use super::session::{Session, SessionContext};
 use crate::checkpoint::Checkpoints;
 use crate::collectors::Stop;
 use crate::intake::Intake;
@@ -17,80 +21,81 @@ use crate::settings::Settings;
 /// How long the end of the agent may go unheard.
 const HEAR_NS: i64 = 500_000_000;
 
-/// A path of a Unix socket has room for 108 bytes.
-const PATH_BYTES_MAX: usize = 100;
+/// After a connection that could not be taken (too many open files), so that it is not tried in a circle.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The listening socket; the file goes when this does.
 #[derive(Debug)]
 pub(crate) struct RankSocket {
-    path: PathBuf,
-    /// Holds the socket when the state directory's path is too long for one.
-    folder: Option<PathBuf>,
+    place: SocketPlace,
 }
 
 impl RankSocket {
-    /// Listens, and serves every rank that connects until asked to stop.
+    /// Listens, and serves every rank that connects until `stop` is set.
     pub(crate) fn start(
         settings: &Settings,
         roster: &Roster,
         intake: &Intake,
         checkpoints: &Arc<Checkpoints>,
         stop: &Stop,
+        ranks_are_separate: bool,
     ) -> io::Result<Self> {
-        let socket = Self::place(&settings.state_dir)?;
-        let _ = std::fs::remove_file(&socket.path);
-        let listener = UnixListener::bind(&socket.path)?;
+        let place = SocketPlace::find(&settings.state_dir)?;
+        let listener = UnixListener::bind(&place.path)?;
+        // Each connection is checked against the rank that it names.
+        place.allow_users(ranks_are_separate)?;
         listener.set_nonblocking(true)?;
-        let (roster, intake, checkpoints, stop) = (roster.clone(), intake.clone(), checkpoints.clone(), stop.clone());
-        let pause = settings.intervals.progress;
+        let context = SessionContext {
+            roster: roster.clone(),
+            intake: intake.clone(),
+            checkpoints: checkpoints.clone(),
+            check: PeerCheck::new(settings.rank_peers),
+            room: SessionRoom::default(),
+            pause: settings.intervals.progress,
+        };
+        let stop = stop.clone();
         let serve = move || {
             while !stop.stopped() {
-                let mut ready = [PollFd::new(&listener, PollFlags::IN)];
-                let hear = Timespec {
-                    tv_sec: 0,
-                    tv_nsec: HEAR_NS,
-                };
-                if poll(&mut ready, Some(&hear)).is_ok_and(|ready| ready == 0) {
-                    continue;
-                }
-                let Ok((stream, _)) = listener.accept() else { continue };
-                let session = Session::new(stream, roster.clone(), intake.clone(), checkpoints.clone(), pause);
-                let thread = std::thread::Builder::new().name("rank-session".to_owned());
-                if let Err(problem) = session.and_then(|session| thread.spawn(move || session.run())) {
-                    tracing::error!(%problem, "cannot serve a rank");
-                }
+                accept(&listener, &context);
             }
         };
         std::thread::Builder::new()
             .name("rank-socket".to_owned())
             .spawn(serve)?;
-        Ok(socket)
-    }
-
-    fn place(state_dir: &Path) -> io::Result<Self> {
-        let path = state_dir.join("ranks.sock");
-        if path.as_os_str().len() <= PATH_BYTES_MAX {
-            return Ok(Self { path, folder: None });
-        }
-        let folder = std::env::temp_dir().join(format!("rankguard-{}", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
-        Ok(Self {
-            path: folder.join("ranks.sock"),
-            folder: Some(folder),
-        })
+        Ok(Self { place })
     }
 
     /// Where ranks connect.
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        &self.place.path
     }
 }
 
-impl Drop for RankSocket {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-        if let Some(folder) = &self.folder {
-            let _ = std::fs::remove_dir(folder);
+/// Takes one connection, if one comes in time, and serves it on a thread of its own.
+fn accept(listener: &UnixListener, context: &SessionContext) {
+    let mut ready = [PollFd::new(listener, PollFlags::IN)];
+    let hear = Timespec {
+        tv_sec: 0,
+        tv_nsec: HEAR_NS,
+    };
+    if poll(&mut ready, Some(&hear)).is_ok_and(|ready| ready == 0) {
+        return;
+    }
+    let stream = match listener.accept() {
+        Ok((stream, _)) => stream,
+        Err(problem) if problem.kind() == io::ErrorKind::WouldBlock => return,
+        Err(problem) => {
+            context.room.report(&format!("cannot take a connection: {problem}"));
+            return std::thread::sleep(PAUSE);
         }
+    };
+    let Some(place) = context.room.enter() else {
+        // Closed at once: a rank tries again, and a flood costs one descriptor at a time.
+        return context.room.report("there are too many connections");
+    };
+    let session = Session::new(stream, place, context.clone());
+    let thread = std::thread::Builder::new().name("rank-session".to_owned());
+    if let Err(problem) = session.and_then(|session| thread.spawn(move || session.run())) {
+        context.room.report(&format!("cannot serve a connection: {problem}"));
     }
 }

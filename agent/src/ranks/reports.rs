@@ -1,0 +1,121 @@
+//! Reports of starts and ends of ranks to the rest of the agent.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use rankguard_model::{Body, Exit, RankRef, Source, Timestamp};
+
+use super::Roster;
+use super::environment::RankFiles;
+use crate::clock;
+use crate::collectors::{FlightDumps, JobLogs};
+use crate::intake::Intake;
+use crate::sighting::Sighting;
+use crate::supervisor::{RankEvents, RankProcess};
+
+/// How long the end of a rank waits at most for the reading of what it wrote: on a node with a free core that takes
+/// milliseconds, on a starved one the cause is worth the wait.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Reports starts and ends of ranks to the rest of the agent.
+#[derive(Debug)]
+pub(crate) struct RankReports {
+    pub(crate) roster: Roster,
+    pub(crate) intake: Intake,
+    pub(crate) job_logs: JobLogs,
+    pub(crate) flight: FlightDumps,
+    /// Output of ranks that are being started.
+    files: Mutex<BTreeMap<RankRef, RankFiles>>,
+}
+
+impl RankReports {
+    pub(crate) fn new(roster: Roster, intake: Intake, job_logs: JobLogs, flight: FlightDumps) -> Self {
+        Self {
+            roster,
+            intake,
+            job_logs,
+            flight,
+            files: Mutex::default(),
+        }
+    }
+
+    pub(super) fn expect(&self, rank: &RankRef, files: RankFiles) {
+        let mut all = self.files.lock().expect("no holder of the output files panics");
+        all.insert(rank.clone(), files);
+    }
+
+    fn take_files(&self, rank: &RankRef) -> Option<RankFiles> {
+        self.files
+            .lock()
+            .expect("no holder of the output files panics")
+            .remove(rank)
+    }
+
+    /// A rank was not started.
+    pub(super) fn forget(&self, rank: &RankRef) {
+        // A start whose answer came too late has none any more, and its exit is reported.
+        if self.take_files(rank).is_some() {
+            self.roster.ended(rank);
+            self.flight.finish(rank);
+        }
+    }
+}
+
+impl RankEvents for RankReports {
+    fn started(&self, rank: &RankRef, process: RankProcess) {
+        if let Some(files) = self.take_files(rank) {
+            self.job_logs.follow(rank.clone(), vec![files.stdout, files.stderr]);
+        }
+        self.roster.started(rank, process);
+        let body = Body::RankStarted { pid: process.pid };
+        let entity = self.roster.entity(rank);
+        self.intake.push(Sighting::now(Source::Ranks, entity, body).urgent());
+    }
+
+    fn exited(&self, rank: &RankRef, pid: u32, exit: Exit) {
+        let report = ExitReport {
+            rank: rank.clone(),
+            pid,
+            exit,
+            ended_at: clock::now(),
+            roster: self.roster.clone(),
+            intake: self.intake.clone(),
+            job_logs: self.job_logs.clone(),
+            flight: self.flight.clone(),
+        };
+        // A thread of its own: reading the output of one rank must not delay the exits of others.
+        let thread = std::thread::Builder::new().name("rank-exit".to_owned());
+        let copy = report.clone();
+        if thread.spawn(move || copy.send()).is_err() {
+            report.send();
+        }
+    }
+}
+
+/// The end of a rank, to be reported after its last output.
+#[derive(Debug, Clone)]
+struct ExitReport {
+    rank: RankRef,
+    pid: u32,
+    exit: Exit,
+    ended_at: Timestamp,
+    roster: Roster,
+    intake: Intake,
+    job_logs: JobLogs,
+    flight: FlightDumps,
+}
+
+impl ExitReport {
+    fn send(self) {
+        // The rank's last output comes before its exit, so that the cause stands before the consequence.
+        self.job_logs.finish(self.rank.clone(), LAST_WORDS);
+        self.flight.finish(&self.rank);
+        let (pid, exit) = (self.pid, self.exit);
+        let entity = self.roster.entity(&self.rank);
+        let sighting = Sighting::now(Source::Ranks, entity, Body::RankExited { pid, exit });
+        // The evidence first: who waits for the rank to be gone may report what follows from it.
+        self.intake.push(sighting.at(self.ended_at).urgent());
+        self.roster.ended(&self.rank);
+    }
+}

@@ -1,0 +1,58 @@
+//! How fast a rank may send. One that sends faster is read more slowly: its socket fills, and its client drops step marks.
+
+use std::time::{Duration, Instant};
+
+/// A token bucket.
+#[derive(Debug)]
+pub(super) struct Throttle {
+    /// Most tokens, which may be used at once.
+    burst: f64,
+    /// Tokens that come back in a second.
+    rate: f64,
+    tokens: f64,
+    filled: Instant,
+}
+
+impl Throttle {
+    /// A full bucket.
+    pub(super) fn new(burst: u32, rate: u32, now: Instant) -> Self {
+        Self {
+            burst: f64::from(burst),
+            rate: f64::from(rate),
+            tokens: f64::from(burst),
+            filled: now,
+        }
+    }
+
+    /// Takes so many tokens; gives how long to wait until they are there.
+    pub(super) fn take(&mut self, count: f64, now: Instant) -> Duration {
+        let back = now.saturating_duration_since(self.filled).as_secs_f64() * self.rate;
+        self.filled = now;
+        self.tokens = (self.tokens + back).min(self.burst) - count;
+        if self.tokens >= 0.0 {
+            return Duration::ZERO;
+        }
+        Duration::from_secs_f64(-self.tokens / self.rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_passes_and_what_follows_waits_for_its_rate() {
+        let start = Instant::now();
+        let mut throttle = Throttle::new(10, 100, start);
+        for _ in 0..10 {
+            assert_eq!(throttle.take(1.0, start), Duration::ZERO);
+        }
+        assert_eq!(throttle.take(1.0, start), Duration::from_millis(10));
+        assert_eq!(throttle.take(1.0, start), Duration::from_millis(20));
+        assert_eq!(
+            throttle.take(1.0, start + Duration::from_secs(9)),
+            Duration::ZERO,
+            "it fills again"
+        );
+    }
+}

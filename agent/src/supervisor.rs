@@ -1,0 +1,27 @@
+//! Supervision of ranks: each generation of a job has a small process of its own between the agent and its ranks.
+//!
+//! The supervisor starts the ranks, is the subreaper of everything below them and holds a lease that the agent renews. When
+//! the agent is gone, or stopped for longer than the lease, the supervisor ends every process below it, itself last (RG-3).
+//! When the supervisor is gone, its orphans fall to the agent, which is a subreaper too and ends them. So a process leaves a
+//! generation neither by a double fork nor by a session of its own nor by an empty environment.
+//!
+//! Absent: processes that a rank has another daemon start for it (`systemd-run`, a container runtime).
+
+mod generation;
+mod handle;
+mod messages;
+mod orphans;
+mod rank_user;
+mod report;
+mod rights;
+mod service;
+mod start;
+mod supervisors;
+
+pub(crate) use messages::{RankStart, StartStage};
+pub(crate) use orphans::{adopt_orphans, forget_helper, spawn_helper};
+pub(crate) use report::{RankEvents, RankProcess, StartError};
+pub use rights::restrict_process;
+pub(crate) use rights::{has_set_user_capability, rank_umask};
+pub use service::supervise_ranks;
+pub(crate) use supervisors::RankSupervisors;

@@ -1,0 +1,98 @@
+//! One generation of a job on this node, as the agent sees it.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rankguard_model::{Exit, Generation, JobId, Rank, RankRef};
+
+use super::handle::SupervisorHandle;
+use super::report::StartError;
+use crate::processes::{EndedProcesses, ProcessCgroup, ProcessEntry, ProcessTable, end_processes};
+
+/// A generation and its supervisor.
+#[derive(Debug)]
+pub(super) struct SupervisedGeneration {
+    pub(super) job: JobId,
+    pub(super) generation: Generation,
+    pub(super) handle: SupervisorHandle,
+    pub(super) cgroup: Option<ProcessCgroup>,
+    state: Mutex<GenerationState>,
+}
+
+/// The ranks of a generation.
+#[derive(Debug, Default)]
+pub(super) struct GenerationState {
+    /// More ranks will be started.
+    pub(super) is_launching: bool,
+    pub(super) starting: BTreeMap<u32, SyncSender<Result<(), StartError>>>,
+    /// Process numbers by rank.
+    pub(super) running: BTreeMap<u32, u32>,
+}
+
+impl SupervisedGeneration {
+    /// A generation that is launching.
+    pub(super) fn new(rank: &RankRef, handle: SupervisorHandle, cgroup: Option<ProcessCgroup>) -> Self {
+        Self {
+            job: rank.job.clone(),
+            generation: rank.generation,
+            handle,
+            cgroup,
+            state: Mutex::new(GenerationState {
+                is_launching: true,
+                ..GenerationState::default()
+            }),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, GenerationState> {
+        self.state.lock().expect("no holder of a generation panics")
+    }
+
+    pub(super) fn rank(&self, rank: u32) -> RankRef {
+        RankRef {
+            job: self.job.clone(),
+            generation: self.generation,
+            rank: Rank(rank),
+        }
+    }
+
+    /// All processes of the generation.
+    pub(super) fn members(&self, table: &ProcessTable) -> Vec<ProcessEntry> {
+        table.descendants(&[self.handle.pid()].into())
+    }
+
+    /// Ends all processes of the generation but its supervisor.
+    pub(super) fn end_processes(&self, limit: Duration) -> EndedProcesses {
+        let until = Instant::now() + limit;
+        let in_group = self.cgroup.as_ref().map(|group| group.end(limit)).unwrap_or_default();
+        let left = until.saturating_duration_since(Instant::now());
+        let mut ended = end_processes(left, |table| self.members(table));
+        ended.pids.extend(in_group);
+        ended
+    }
+}
+
+/// The exit that a wait status stands for.
+pub(super) fn exit_of(status: i32) -> Exit {
+    let status = ExitStatus::from_raw(status);
+    status
+        .signal()
+        .map_or(Exit::Code(status.code().unwrap_or(-1)), Exit::Signal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_status_is_a_code_or_a_signal() {
+        assert_eq!(exit_of(7 << 8), Exit::Code(7));
+        assert_eq!(exit_of(9), Exit::Signal(9));
+        // With a core.
+        assert_eq!(exit_of(6 | 0x80), Exit::Signal(6));
+    }
+}

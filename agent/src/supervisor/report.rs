@@ -1,0 +1,45 @@
+//! What the agent learns of its ranks from supervisors.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use rankguard_model::{Exit, RankRef};
+
+use super::messages::StartStage;
+
+/// The receiver of what happens to ranks.
+pub(crate) trait RankEvents: fmt::Debug + Send + Sync {
+    /// A rank has a process. Called before the start is confirmed, and before its exit.
+    fn started(&self, rank: &RankRef, process: RankProcess);
+    /// A rank's process ended. Called once for each that started.
+    fn exited(&self, rank: &RankRef, pid: u32, exit: Exit);
+}
+
+/// The process of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RankProcess {
+    pub(crate) pid: u32,
+    pub(crate) uid: u32,
+    /// Its parent.
+    pub(crate) supervisor: u32,
+}
+
+/// Why a rank could not be started.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("no supervisor process is configured")]
+    NoProgram,
+    #[error("cannot start the supervisor process: {0}")]
+    Spawn(io::Error),
+    #[error("the supervisor process ended")]
+    Ended,
+    #[error("the supervisor process did not answer within {0:?}")]
+    Silent(Duration),
+    #[error("{problem}")]
+    Refused {
+        stage: StartStage,
+        problem: String,
+        errno: Option<i32>,
+    },
+}

@@ -1,0 +1,94 @@
+//! Privileges: what the agent's process keeps, and what a rank loses before its program runs (RG-13).
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::Mode;
+use rustix::process::umask;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, capability_is_in_ambient_set, clear_ambient_capability_set,
+    configure_capability_in_ambient_set, set_capabilities, set_no_new_privs,
+};
+
+/// Capabilities that only the supervisor needs: to become the user of a rank, to empty its bounding set, to give it its folder
+/// and to end it.
+const SUPERVISOR_CAPABILITIES: CapabilitySet = CapabilitySet::SETUID
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETPCAP)
+    .union(CapabilitySet::KILL)
+    .union(CapabilitySet::CHOWN)
+    .union(CapabilitySet::SYS_PTRACE);
+
+/// Highest capability number that the kernel interface has room for.
+const CAPABILITY_MAX: libc::c_ulong = 63;
+
+/// The umask that the program was started with; no value before [`restrict_process`].
+static STARTED_UMASK: AtomicU32 = AtomicU32::new(u32::MAX);
+
+/// Umask of ranks of a process that did not set its own.
+const USUAL_UMASK: u32 = 0o022;
+
+/// Prepares the process of a daemon, before it has threads: new files are for its user alone, and of the capabilities that a
+/// service manager gave it, its children get only those that read the kernel log and the stacks of ranks.
+pub fn restrict_process() {
+    let before = umask(Mode::from_raw_mode(0o077));
+    STARTED_UMASK.store(before.as_raw_mode(), Ordering::Relaxed);
+    // Checkpoint stores are shared with other users.
+    rankguard_checkpoint::set_store_umask(before.as_raw_mode());
+    let kept = CapabilitySet::SYSLOG | CapabilitySet::SYS_PTRACE;
+    for one in SUPERVISOR_CAPABILITIES.iter().filter(|one| !kept.contains(*one)) {
+        if capability_is_in_ambient_set(one).unwrap_or(false) {
+            let _ = configure_capability_in_ambient_set(one, false);
+        }
+    }
+}
+
+/// The umask of ranks: that which the agent was started with.
+pub(crate) fn rank_umask() -> u32 {
+    match STARTED_UMASK.load(Ordering::Relaxed) {
+        u32::MAX => USUAL_UMASK,
+        umask => umask,
+    }
+}
+
+/// Whether this process may become another user.
+pub(crate) fn has_set_user_capability() -> bool {
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
+}
+
+/// Lets a supervisor keep what it needs over its execution. Runs between fork and exec; what the agent does not have itself is
+/// left out.
+pub(super) fn raise_supervisor_capabilities() {
+    let Ok(mut sets) = capabilities(None) else { return };
+    sets.inheritable |= SUPERVISOR_CAPABILITIES & sets.permitted;
+    if set_capabilities(None, sets).is_err() {
+        return;
+    }
+    for one in (SUPERVISOR_CAPABILITIES & sets.permitted).iter() {
+        let _ = configure_capability_in_ambient_set(one, true);
+    }
+}
+
+/// Empties the bounding set, so that no program file can give a capability back. Needs CAP_SETPCAP; without it nothing is lost,
+/// because `no_new_privs` has the same effect.
+pub(super) fn drop_bounding_set() {
+    for capability in 0..=CAPABILITY_MAX {
+        // SAFETY: the call takes numbers and no pointer; a number that the kernel does not know is refused.
+        unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+    }
+}
+
+/// Drops all capabilities of this thread and forbids to gain any.
+pub(super) fn drop_privileges() -> io::Result<()> {
+    // Kernels before 4.3 have no ambient set.
+    let _ = clear_ambient_capability_set();
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, none)?;
+    set_no_new_privs(true)?;
+    Ok(())
+}

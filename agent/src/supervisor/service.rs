@@ -1,0 +1,276 @@
+//! The supervisor's process.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open, waitpid};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+use super::messages::{RankStart, StartStage, SupervisorReport, SupervisorRequest};
+use super::start::{StartFailure, start_rank};
+use crate::boot_clock::boot_now;
+use crate::packets::PacketChannel;
+use crate::processes::{ProcessCgroup, end_processes, first_ended_child};
+
+/// Longest wait for room in the socket to the agent.
+const SEND_LIMIT: Duration = Duration::from_millis(100);
+
+/// Reports that wait for an agent which does not read; the oldest go first. A lost exit is made good by the end of the socket.
+const REPORTS_MAX: usize = 4_096;
+
+/// Longest wait for what a rank left behind, before its exit is reported.
+const LEFTOVER_LIMIT: Duration = Duration::from_secs(2);
+
+/// Longest single attempt to end everything; it is repeated for as long as a process is left.
+const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// Pause between two such attempts.
+const END_PAUSE: Duration = Duration::from_millis(200);
+
+/// Supervises the ranks that the agent at the socket on standard input asks for, until the agent is gone, its lease is over or
+/// it asks for the end. Then ends every process below this one, and returns when none is left.
+pub fn supervise_ranks() -> io::Result<()> {
+    // Signals to the agent's session or group leave this process alone. It fails for a session leader, which is alone already.
+    let _ = rustix::process::setsid();
+    // A sandbox may refuse it. Processes that fork twice then fall to the system, and only control group and mark find them.
+    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    let socket = io::stdin().as_fd().try_clone_to_owned()?;
+    let mut supervisor = RankSupervisor {
+        channel: socket.into(),
+        ranks: BTreeMap::new(),
+        cgroups: BTreeSet::new(),
+        lease: None,
+        timer: timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?,
+        reports: VecDeque::new(),
+    };
+    let served = supervisor.serve();
+    supervisor.end_all();
+    served
+}
+
+struct RankSupervisor {
+    channel: PacketChannel,
+    /// By process number.
+    ranks: BTreeMap<u32, SupervisedRank>,
+    /// Groups of all ranks that were started.
+    cgroups: BTreeSet<std::path::PathBuf>,
+    lease: Option<Duration>,
+    timer: OwnedFd,
+    /// Not sent yet, oldest first.
+    reports: VecDeque<SupervisorReport>,
+}
+
+struct SupervisedRank {
+    rank: u32,
+    handle: OwnedFd,
+    cgroup: Option<ProcessCgroup>,
+}
+
+/// Whether to go on.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Serve,
+    End,
+}
+
+impl RankSupervisor {
+    fn serve(&mut self) -> io::Result<()> {
+        loop {
+            self.flush();
+            let readable = self.wait()?;
+            if self.is_lease_over() {
+                return Ok(());
+            }
+            self.collect_exits();
+            if readable && self.take_request()? == Next::End {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until there is something to do; whether the agent has sent something or is gone.
+    fn wait(&self) -> io::Result<bool> {
+        let wanted = if self.reports.is_empty() {
+            PollFlags::IN
+        } else {
+            PollFlags::IN | PollFlags::OUT
+        };
+        let mut waited = vec![
+            PollFd::new(&self.channel, wanted),
+            PollFd::new(&self.timer, PollFlags::IN),
+        ];
+        waited.extend(self.ranks.values().map(|rank| PollFd::new(&rank.handle, PollFlags::IN)));
+        match poll(&mut waited, None) {
+            Ok(_) => Ok(waited[0]
+                .revents()
+                .intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR)),
+            Err(Errno::INTR) => Ok(false),
+            Err(problem) => Err(problem.into()),
+        }
+    }
+
+    fn is_lease_over(&self) -> bool {
+        self.lease.is_some_and(|until| until <= boot_now())
+    }
+
+    fn take_request(&mut self) -> io::Result<Next> {
+        let received = match self.channel.receive::<SupervisorRequest>(Duration::ZERO) {
+            Ok(received) => received,
+            Err(problem) if problem.kind() == io::ErrorKind::TimedOut => return Ok(Next::Serve),
+            Err(problem) if problem.kind() == io::ErrorKind::ConnectionReset => None,
+            Err(problem) => return Err(problem),
+        };
+        match received {
+            None | Some((SupervisorRequest::End, _)) => return Ok(Next::End),
+            Some((SupervisorRequest::Renew { until }, _)) => self.renew(until)?,
+            Some((SupervisorRequest::Start { rank }, files)) => {
+                if let Err(failure) = self.start(rank, files) {
+                    self.report(SupervisorReport::Refused {
+                        rank,
+                        stage: failure.stage,
+                        problem: failure.problem.to_string(),
+                        errno: failure.problem.raw_os_error(),
+                    });
+                }
+            }
+        }
+        Ok(Next::Serve)
+    }
+
+    fn renew(&mut self, until: Duration) -> io::Result<()> {
+        let until = self.lease.map_or(until, |known| known.max(until));
+        self.lease = Some(until);
+        let once = Itimerspec {
+            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+            it_value: Timespec::try_from(until).map_err(io::Error::other)?,
+        };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once)?;
+        Ok(())
+    }
+
+    fn start(&mut self, rank: u32, files: Vec<OwnedFd>) -> Result<(), StartFailure> {
+        if self.lease.is_none() || self.is_lease_over() {
+            let problem = io::Error::other("the agent does not hold its lease");
+            return Err(StartFailure::at(StartStage::Lease, problem));
+        }
+        let invalid = || StartFailure::at(StartStage::Request, io::ErrorKind::InvalidData.into());
+        let Ok([request, stdout, stderr]) = <[OwnedFd; 3]>::try_from(files) else {
+            return Err(invalid());
+        };
+        let start = read_request(request).map_err(|problem| StartFailure::at(StartStage::Request, problem))?;
+        if start.rank != rank {
+            return Err(invalid());
+        }
+        let started = start_rank(&start, stdout, stderr)?;
+        let number = i32::try_from(started.pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or_else(invalid)?;
+        let opened = pidfd_open(number, PidfdFlags::empty());
+        let handle = opened.map_err(|problem| StartFailure::at(StartStage::Request, problem.into()))?;
+        self.cgroups.extend(start.cgroup.clone());
+        let cgroup = start.cgroup.map(ProcessCgroup::at);
+        self.ranks.insert(started.pid, SupervisedRank { rank, handle, cgroup });
+        self.report(SupervisorReport::Started {
+            rank,
+            pid: started.pid,
+            uid: started.uid,
+        });
+        Ok(())
+    }
+
+    /// Takes the exits of all children that have ended. Orphans that fell to this process are only reaped.
+    fn collect_exits(&mut self) {
+        while let Some(pid) = first_ended_child() {
+            let number = u32::try_from(pid.as_raw_nonzero().get()).unwrap_or_default();
+            let rank = self.ranks.remove(&number);
+            if let Some(rank) = &rank {
+                // The kernel gives the number to no other process before the rank is reaped.
+                self.end_leftovers(rank, pid);
+            }
+            let Ok(Some((_, status))) = waitpid(Some(pid), WaitOptions::NOHANG) else {
+                return;
+            };
+            if let Some(rank) = rank {
+                self.report(SupervisorReport::Exited {
+                    rank: rank.rank,
+                    pid: number,
+                    status: status.as_raw(),
+                });
+            }
+        }
+    }
+
+    /// Ends what a rank left behind: its group of processes and its cgroup; after the last rank everything.
+    fn end_leftovers(&self, rank: &SupervisedRank, leader: Pid) {
+        let _ = kill_process_group(leader, Signal::KILL);
+        if let Some(cgroup) = &rank.cgroup {
+            cgroup.end(LEFTOVER_LIMIT);
+            cgroup.remove();
+        }
+        if self.ranks.is_empty() {
+            end_below(LEFTOVER_LIMIT);
+        }
+    }
+
+    /// Ends every process below this one. A process that hangs in the kernel keeps the supervisor waiting, so that whoever looks
+    /// for it finds it.
+    fn end_all(&mut self) {
+        loop {
+            for cgroup in &self.cgroups {
+                ProcessCgroup::at(cgroup.clone()).end(END_LIMIT);
+            }
+            let is_clear = end_below(END_LIMIT);
+            self.collect_exits();
+            self.flush();
+            if is_clear {
+                break;
+            }
+            std::thread::sleep(END_PAUSE);
+        }
+        for cgroup in &self.cgroups {
+            // No agent may come to remove the groups above it. Those that are in use stay.
+            ProcessCgroup::at(cgroup.clone()).remove_with_parents();
+        }
+    }
+
+    fn report(&mut self, report: SupervisorReport) {
+        if self.reports.len() == REPORTS_MAX {
+            self.reports.pop_front();
+        }
+        self.reports.push_back(report);
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        while let Some(report) = self.reports.front() {
+            match self.channel.send(report, &[], SEND_LIMIT) {
+                Ok(()) => drop(self.reports.pop_front()),
+                Err(problem) if problem.kind() == io::ErrorKind::TimedOut => return,
+                // No agent reads reports any more.
+                Err(_) => self.reports.clear(),
+            }
+        }
+    }
+}
+
+/// Ends all processes below this one; whether none is left.
+fn end_below(limit: Duration) -> bool {
+    let own = BTreeSet::from([std::process::id()]);
+    end_processes(limit, |table| table.descendants(&own)).is_complete()
+}
+
+fn read_request(file: OwnedFd) -> io::Result<RankStart> {
+    let mut file = File::from(file);
+    file.rewind()?;
+    let mut text = Vec::new();
+    file.read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}

@@ -1,0 +1,354 @@
+//! The agent's side: one supervisor for each generation of a job, and the lease of all of them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
+
+use rankguard_model::{Exit, Generation, JobId, RankRef};
+use rustix::process::Signal;
+
+use super::generation::{SupervisedGeneration, exit_of};
+use super::handle::SupervisorHandle;
+use super::messages::{RankStart, SupervisorReport};
+use super::orphans::{end_orphans, reap_orphans};
+use super::report::{RankEvents, RankProcess, StartError};
+use crate::lease::RankLease;
+use crate::processes::{CgroupBase, EndedProcesses, FenceMark, ProcessTable, signal_process};
+
+/// Longest wait for the answer to a start; looking up a user may take long.
+const START_LIMIT: Duration = Duration::from_secs(15);
+
+/// Longest wait for a supervisor that has nothing below it to end by itself.
+const EXIT_LIMIT: Duration = Duration::from_secs(2);
+
+/// Between two looks of a thread that waits for reports for as long as it takes.
+const RECEIVE_LIMIT: Duration = Duration::from_secs(3_600);
+
+/// Renewals of the lease within its length.
+const RENEWALS: u32 = 10;
+
+/// All supervisors of a node. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct RankSupervisors(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    program: Vec<OsString>,
+    mark: FenceMark,
+    cgroups: Option<CgroupBase>,
+    lease: RankLease,
+    kill_limit: Duration,
+    events: Arc<dyn RankEvents>,
+    table: Mutex<SupervisorTable>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct SupervisorTable {
+    generations: BTreeMap<(JobId, Generation), Arc<SupervisedGeneration>>,
+    /// Started in advance for the next generation.
+    idle: Option<SupervisorHandle>,
+}
+
+impl RankSupervisors {
+    pub(crate) fn start(
+        program: Vec<OsString>,
+        mark: FenceMark,
+        cgroups: Option<CgroupBase>,
+        lease: RankLease,
+        kill_limit: Duration,
+        events: Arc<dyn RankEvents>,
+    ) -> io::Result<Self> {
+        let pause = lease.length() / RENEWALS;
+        let shared = Arc::new(Shared {
+            program,
+            mark,
+            cgroups,
+            lease,
+            kill_limit,
+            events,
+            table: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let weak = Arc::downgrade(&shared);
+        let thread = std::thread::Builder::new().name("rank-lease".to_owned());
+        thread.spawn(move || renew_leases(&weak, pause))?;
+        Ok(Self(shared))
+    }
+
+    /// Starts a supervisor in advance, so that a launch does not wait for one.
+    pub(crate) fn prepare(&self) {
+        if self.0.program.is_empty() {
+            return;
+        }
+        let mut table = self.0.lock();
+        table.idle = table.idle.take().filter(|idle| !idle.has_ended());
+        if table.idle.is_none() {
+            table.idle = self
+                .0
+                .spawn()
+                .inspect_err(|problem| tracing::debug!(%problem, "no supervisor in advance"))
+                .ok();
+        }
+    }
+
+    /// Starts a rank and waits until its program runs.
+    pub(crate) fn start_rank(
+        &self,
+        rank: &RankRef,
+        mut start: RankStart,
+        stdout: &File,
+        stderr: &File,
+    ) -> Result<(), StartError> {
+        let generation = self.0.generation(rank)?;
+        let group = generation
+            .cgroup
+            .as_ref()
+            .map(|group| group.below(&format!("rank-{}", rank.rank)));
+        // A rank without a group is still below its supervisor.
+        start.cgroup = group
+            .filter(|group| group.create().is_ok())
+            .map(|group| group.path().to_owned());
+        let (reply, answer) = sync_channel(1);
+        generation.lock().starting.insert(rank.rank.0, reply);
+        if generation.handle.start(&start, stdout, stderr).is_err() {
+            generation.lock().starting.remove(&rank.rank.0);
+            return Err(StartError::Ended);
+        }
+        let answered = answer.recv_timeout(START_LIMIT);
+        answered.unwrap_or_else(|problem| match problem {
+            RecvTimeoutError::Disconnected => Err(StartError::Ended),
+            RecvTimeoutError::Timeout => {
+                // Whether the rank runs is unknown: none of the generation may.
+                generation.handle.kill();
+                Err(StartError::Silent(START_LIMIT))
+            }
+        })
+    }
+
+    /// No more ranks of a generation will be started; it ends when none runs.
+    pub(crate) fn finish_launch(&self, job: &JobId, generation: Generation) {
+        let found = self.0.lock().generations.get(&(job.clone(), generation)).cloned();
+        if let Some(generation) = found {
+            let mut state = generation.lock();
+            state.is_launching = false;
+            if state.running.is_empty() {
+                generation.handle.ask_to_end();
+            }
+        }
+    }
+
+    /// Sends a signal to all processes of the matching generations; gives their numbers.
+    pub(crate) fn signal(&self, signal: Signal, which: impl Fn(&JobId, Generation) -> bool) -> EndedProcesses {
+        let mut signalled = EndedProcesses::default();
+        let generations = self.0.matching(which);
+        if generations.is_empty() {
+            return signalled;
+        }
+        let table = ProcessTable::read().unwrap_or_default();
+        for generation in generations {
+            let alive = generation
+                .members(&table)
+                .into_iter()
+                .filter(|process| process.is_alive());
+            signalled
+                .pids
+                .extend(alive.filter(|it| signal_process(it, signal)).map(|it| it.pid));
+        }
+        signalled
+    }
+
+    /// Ends all processes of the matching generations, and waits until their exits were reported.
+    pub(crate) fn end(&self, which: impl Fn(&JobId, Generation) -> bool) -> EndedProcesses {
+        let mut all = EndedProcesses::default();
+        for generation in self.0.matching(which) {
+            let ended = generation.end_processes(self.0.kill_limit);
+            let is_clear = ended.is_complete();
+            all.merge(ended);
+            // A supervisor that waits for a process which hangs in the kernel goes on waiting: it is the process's parent.
+            if is_clear {
+                generation.handle.ask_to_end();
+                if !self.0.wait_removed(&generation, EXIT_LIMIT) {
+                    generation.handle.kill();
+                    self.0.wait_removed(&generation, self.0.kill_limit);
+                }
+            }
+        }
+        all
+    }
+
+    /// Ends the supervisor that was started in advance, and removes the control group.
+    pub(crate) fn close(&self) {
+        let idle = self.0.lock().idle.take();
+        drop(idle);
+        if let Some(base) = &self.0.cgroups {
+            base.remove();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, SupervisorTable> {
+        self.table.lock().expect("no holder of the supervisors panics")
+    }
+
+    fn spawn(&self) -> io::Result<SupervisorHandle> {
+        let handle = SupervisorHandle::spawn(&self.program, &self.mark.of_supervisor())?;
+        if let Some(until) = self.lease.renewal() {
+            handle.renew(until)?;
+        }
+        Ok(handle)
+    }
+
+    fn matching(&self, which: impl Fn(&JobId, Generation) -> bool) -> Vec<Arc<SupervisedGeneration>> {
+        let table = self.lock();
+        let all = table.generations.values().filter(|it| which(&it.job, it.generation));
+        all.cloned().collect()
+    }
+
+    /// The supervised generation of a rank, which is launching from now on.
+    fn generation(self: &Arc<Self>, rank: &RankRef) -> Result<Arc<SupervisedGeneration>, StartError> {
+        if self.program.is_empty() {
+            return Err(StartError::NoProgram);
+        }
+        let key = (rank.job.clone(), rank.generation);
+        let mut table = self.lock();
+        if let Some(known) = table.generations.get(&key) {
+            known.lock().is_launching = true;
+            return Ok(known.clone());
+        }
+        let handle = match table.idle.take().filter(|idle| !idle.has_ended()) {
+            Some(idle) => idle,
+            None => self.spawn().map_err(StartError::Spawn)?,
+        };
+        let group = self
+            .cgroups
+            .as_ref()
+            .map(|base| base.generation(&rank.job, rank.generation));
+        let generation = Arc::new(SupervisedGeneration::new(rank, handle, group));
+        let (shared, supervised) = (self.clone(), generation.clone());
+        let thread = std::thread::Builder::new().name("supervisor".to_owned());
+        let started = thread.spawn(move || shared.follow(&supervised));
+        started.map_err(StartError::Spawn)?;
+        table.generations.insert(key, generation.clone());
+        Ok(generation)
+    }
+
+    /// Takes the reports of a supervisor until it has ended, and then what it left.
+    fn follow(&self, generation: &Arc<SupervisedGeneration>) {
+        loop {
+            match generation.handle.receive(RECEIVE_LIMIT) {
+                Ok(Some(report)) => self.take(generation, report),
+                Err(problem) if problem.kind() == io::ErrorKind::TimedOut => {}
+                Ok(None) => break,
+                Err(problem) => {
+                    tracing::debug!(%problem, job = %generation.job, "the socket to a supervisor is closed");
+                    generation.handle.kill();
+                    break;
+                }
+            }
+        }
+        generation.handle.wait();
+        if let Some(group) = &generation.cgroup {
+            group.end(self.kill_limit);
+        }
+        let ended = end_orphans(self.kill_limit);
+        if !ended.pids.is_empty() {
+            let (count, left) = (ended.count(), ended.left_names());
+            tracing::warn!(job = %generation.job, generation = %generation.generation, count, ?left, "a supervisor was lost; ended what it left");
+        }
+        if let Some(group) = &generation.cgroup {
+            group.remove_with_parents();
+        }
+        let state = std::mem::take(&mut *generation.lock());
+        drop(state.starting);
+        for (rank, pid) in state.running {
+            self.events.exited(&generation.rank(rank), pid, Exit::Signal(9));
+        }
+        let key = (generation.job.clone(), generation.generation);
+        let mut table = self.lock();
+        if table
+            .generations
+            .get(&key)
+            .is_some_and(|known| Arc::ptr_eq(known, generation))
+        {
+            table.generations.remove(&key);
+        }
+        drop(table);
+        self.changed.notify_all();
+    }
+
+    fn take(&self, generation: &SupervisedGeneration, report: SupervisorReport) {
+        match report {
+            SupervisorReport::Started { rank, pid, uid } => {
+                let reply = {
+                    let mut state = generation.lock();
+                    state.running.insert(rank, pid);
+                    state.starting.remove(&rank)
+                };
+                let supervisor = generation.handle.pid();
+                let process = RankProcess { pid, uid, supervisor };
+                self.events.started(&generation.rank(rank), process);
+                if let Some(reply) = reply {
+                    let _ = reply.send(Ok(()));
+                }
+            }
+            SupervisorReport::Refused {
+                rank,
+                stage,
+                problem,
+                errno,
+            } => {
+                if let Some(reply) = generation.lock().starting.remove(&rank) {
+                    let _ = reply.send(Err(StartError::Refused { stage, problem, errno }));
+                }
+            }
+            SupervisorReport::Exited { rank, pid, status } => {
+                {
+                    let mut state = generation.lock();
+                    state.running.remove(&rank);
+                    if state.running.is_empty() && !state.is_launching {
+                        generation.handle.ask_to_end();
+                    }
+                }
+                self.events.exited(&generation.rank(rank), pid, exit_of(status));
+            }
+        }
+    }
+
+    /// Waits until a generation is gone from the table; whether it is.
+    fn wait_removed(&self, generation: &Arc<SupervisedGeneration>, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        let mut table = self.lock();
+        loop {
+            let is_known = table.generations.values().any(|known| Arc::ptr_eq(known, generation));
+            let left = until.saturating_duration_since(Instant::now());
+            if !is_known || left.is_zero() {
+                return !is_known;
+            }
+            let waited = self.changed.wait_timeout(table, left);
+            table = waited.expect("no holder of the supervisors panics").0;
+        }
+    }
+}
+
+/// Renews the lease of all supervisors while its condition holds.
+fn renew_leases(shared: &Weak<Shared>, pause: Duration) {
+    loop {
+        std::thread::sleep(pause);
+        let Some(shared) = shared.upgrade() else { return };
+        reap_orphans();
+        let Some(until) = shared.lease.renewal() else { continue };
+        let table = shared.lock();
+        let supervised = table.generations.values().map(|generation| &generation.handle);
+        for handle in supervised.chain(table.idle.as_ref()) {
+            if let Err(problem) = handle.renew(until) {
+                tracing::debug!(%problem, supervisor = handle.pid(), "cannot renew the lease of a supervisor");
+            }
+        }
+    }
+}

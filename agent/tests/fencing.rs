@@ -1,0 +1,384 @@
+//! RG-3: when a generation ends, every process of it ends, whatever the processes did to get away and whatever became of the
+//! agent. Processes are found by a number in their command line that no other process of this machine has.
+
+#![allow(clippy::unwrap_used)]
+#![allow(
+    clippy::print_stderr,
+    reason = "measured figures stand beside the test that measured them"
+)]
+
+mod support;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rankguard_agent::run;
+use rankguard_model::{Body, Generation, JobId, Launch, Order};
+use rustix::process::{Pid, Signal, kill_process};
+use support::agent::settings;
+use support::{FakeController, LIMIT, launch};
+
+const STATE: &str = "RANKGUARD_TEST_FENCING_STATE";
+const CONTROLLER: &str = "RANKGUARD_TEST_FENCING_CONTROLLER";
+const GROUPS: &str = "RANKGUARD_TEST_FENCING_GROUPS";
+/// How much of the heavy test is done, percent of 20 rounds a row. 10 percent when it is not set.
+const HEAVY: &str = "RANKGUARD_TEST_HEAVY";
+
+const LEASE: Duration = Duration::from_secs(2);
+/// Longest time until a generation has ended, beyond the lease: 5 s are promised, and this machine may be busy.
+const ENDED: Duration = Duration::from_secs(30);
+
+/// Not a test of its own: the agent process of the tests below.
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_process() {
+    let (Ok(state), Ok(controller)) = (std::env::var(STATE), std::env::var(CONTROLLER)) else {
+        return;
+    };
+    let mut settings = settings(Path::new(&state), &controller);
+    settings.lease = LEASE;
+    settings.rank_cgroups = std::env::var_os(GROUPS).is_some();
+    let _ = run(settings, std::future::pending()).await;
+}
+
+/// Killed when dropped, so that a failing test leaves nothing.
+struct AgentProcess(Child);
+
+impl AgentProcess {
+    fn start(state: &Path, controller: &FakeController, with_groups: bool) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["agent_process", "--exact", "--nocapture"]);
+        command
+            .env(STATE, state)
+            .env(CONTROLLER, controller.address.to_string());
+        if with_groups {
+            command.env(GROUPS, "1");
+        }
+        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for AgentProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+/// Seconds to sleep that no other process of this machine sleeps.
+fn unique_sleep() -> String {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("300.{}0{count}1", std::process::id())
+}
+
+/// Numbers of the live processes with this word in their command line.
+fn processes_with(word: &str) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let has_word = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        *pid != std::process::id() && line.contains(word)
+    };
+    numbers.filter(has_word).filter(|pid| support::lives(*pid)).collect()
+}
+
+async fn until(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) -> Duration {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < limit, "waited {limit:?} for {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    started.elapsed()
+}
+
+/// A rank's script and the number of processes with the word that it comes to at least.
+#[derive(Debug, Clone, Copy)]
+enum Tree {
+    /// Children in the rank's own group.
+    Wrapper,
+    /// A child in a session of its own.
+    Session,
+    /// A daemon, forked twice, in a session of its own and without an environment.
+    Daemon,
+    /// Loops that start processes, each in a session of its own, faster than they end.
+    Bomb,
+}
+
+impl Tree {
+    fn script(self, word: &str) -> (String, usize) {
+        match self {
+            Self::Wrapper => (format!("sleep {word} & sh -c 'sleep {word}; true' & sleep {word}"), 5),
+            Self::Session => (format!("setsid sleep {word} & sleep {word}"), 3),
+            Self::Daemon => (
+                format!("(env -i setsid sh -c 'sleep {word} & sleep {word}' &); sleep {word}"),
+                5,
+            ),
+            Self::Bomb => {
+                // Bounded: a loop ends after 4,000 processes.
+                let bomb =
+                    format!("i=0; while [ $i -lt 4000 ]; do setsid sleep {word} & i=$((i+1)); done; sleep {word}");
+                (
+                    format!("setsid sh -c '{bomb}' & setsid sh -c '{bomb}' & sleep {word}"),
+                    60,
+                )
+            }
+        }
+    }
+}
+
+fn job_launch(job: &str, generation: u64, script: &str) -> Launch {
+    let mut order = launch(generation, &["sh", "-c", script]);
+    order.job = JobId::from(job);
+    order
+}
+
+/// Starts a tree and waits until all of it runs; the number of the rank's process.
+async fn start_tree(controller: &FakeController, job: &str, generation: u64, tree: Tree, word: &str) -> u32 {
+    let (script, count) = tree.script(word);
+    let before = controller.all().len();
+    controller
+        .order(&Order::Launch(job_launch(job, generation, &script)))
+        .await;
+    let started = |journal: &support::Journal| {
+        let mut new = journal.evidence.iter().skip(before);
+        new.find_map(|evidence| match evidence.body {
+            Body::RankStarted { pid } => Some(pid),
+            _ => None,
+        })
+    };
+    let pid = controller.wait("start", started).await;
+    until("the whole tree", LIMIT, || processes_with(word).len() >= count).await;
+    pid
+}
+
+fn parent_of(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, rest) = stat.rsplit_once(')').unwrap();
+    rest.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn fence(job: &str, generation: u64) -> Order {
+    Order::Fence {
+        job: JobId::from(job),
+        generation: Generation(generation),
+        reserve_port: false,
+        nodes: Vec::new(),
+    }
+}
+
+fn stop(job: &str, generation: u64, grace_ms: u64) -> Order {
+    Order::Stop {
+        job: JobId::from(job),
+        generation: Generation(generation),
+        grace_ms,
+    }
+}
+
+/// The count and the names of the answer to a fence or a stop.
+fn fenced(body: &Body) -> Option<(u32, Vec<String>)> {
+    match body {
+        Body::Fenced { ended, left, .. } => Some((*ended, left.clone())),
+        _ => None,
+    }
+}
+
+fn stopped(body: &Body) -> Option<(u32, Vec<String>)> {
+    match body {
+        Body::Stopped { ended, left, .. } => Some((*ended, left.clone())),
+        _ => None,
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    KillAgent,
+    StopAgent,
+    KillSupervisor,
+}
+
+/// One round: a tree runs, the fault strikes, and no process is left in time. Gives how long that took.
+async fn strike(tree: Tree, fault: Fault, with_groups: bool) -> Duration {
+    let dir = tempfile::tempdir().unwrap();
+    let controller = FakeController::start(true).await;
+    let agent = AgentProcess::start(dir.path(), &controller, with_groups);
+    controller.joined(1).await;
+    let word = unique_sleep();
+    let rank = start_tree(&controller, "train", 1, tree, &word).await;
+    let supervisor = parent_of(rank);
+    assert_ne!(supervisor, agent.pid());
+    let limit = match fault {
+        Fault::StopAgent => LEASE + ENDED,
+        _ => ENDED,
+    };
+    match fault {
+        Fault::KillAgent => signal(agent.pid(), Signal::KILL),
+        Fault::StopAgent => signal(agent.pid(), Signal::STOP),
+        Fault::KillSupervisor => signal(supervisor, Signal::KILL),
+    }
+    let what = format!("the end of {tree:?} after {fault:?}, groups {with_groups}");
+    let took = until(&what, limit, || processes_with(&word).is_empty()).await;
+    if matches!(fault, Fault::KillSupervisor) {
+        // The agent goes on: the rank's end is reported, and another generation runs.
+        let exited = |body: &Body| matches!(body, Body::RankExited { .. }).then_some(());
+        controller.wait_body("exit", exited).await;
+        let again = unique_sleep();
+        start_tree(&controller, "train", 2, Tree::Wrapper, &again).await;
+        drop(agent);
+        until("the end of the next generation", ENDED, || {
+            processes_with(&again).is_empty()
+        })
+        .await;
+    }
+    took
+}
+
+/// The rows of the issue that are about one node. `RANKGUARD_TEST_HEAVY=100` does 20 rounds of each.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_process_is_left_after_any_fault() {
+    let share = std::env::var(HEAVY).map_or(10, |share| share.parse().unwrap());
+    let rounds = (20 * share / 100_u32).max(1);
+    for with_groups in [true, false] {
+        for fault in [Fault::KillAgent, Fault::StopAgent, Fault::KillSupervisor] {
+            for tree in [Tree::Wrapper, Tree::Session, Tree::Daemon] {
+                let mut longest = Duration::ZERO;
+                for _ in 0..rounds {
+                    longest = longest.max(strike(tree, fault, with_groups).await);
+                }
+                eprintln!("{tree:?} {fault:?} groups={with_groups}: {rounds} rounds, 0 left, longest {longest:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_bomb_ends_with_its_agent() {
+    for with_groups in [true, false] {
+        let took = strike(Tree::Bomb, Fault::KillAgent, with_groups).await;
+        eprintln!("bomb, groups={with_groups}: {took:?}");
+    }
+}
+
+/// A fence and a stop end daemons, count them, and leave another job alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_named_job_ends_and_what_ended_is_counted() {
+    for with_groups in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let controller = FakeController::start(true).await;
+        let _agent = AgentProcess::start(dir.path(), &controller, with_groups);
+        controller.joined(1).await;
+        let (ours, theirs) = (unique_sleep(), unique_sleep());
+        start_tree(&controller, "train", 1, Tree::Daemon, &ours).await;
+        start_tree(&controller, "other", 1, Tree::Daemon, &theirs).await;
+        let others = processes_with(&theirs);
+
+        controller.order(&fence("train", 2)).await;
+        let (ended, left) = controller.wait_body("fence", fenced).await;
+        assert_eq!(
+            processes_with(&ours),
+            Vec::<u32>::new(),
+            "when the answer is there, they are gone"
+        );
+        assert!(ended >= 5 && left.is_empty(), "{ended} ended, {left:?} left");
+        assert_eq!(processes_with(&theirs), others, "the other job runs on");
+
+        controller.order(&stop("other", 1, 50)).await;
+        let (ended, left) = controller.wait_body("stop", stopped).await;
+        assert_eq!(processes_with(&theirs), Vec::<u32>::new());
+        assert!(ended >= 5 && left.is_empty(), "{ended} ended, {left:?} left");
+    }
+}
+
+/// A stop of a job that does not run here is answered, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_of_nothing_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let controller = FakeController::start(true).await;
+    let _agent = AgentProcess::start(dir.path(), &controller, false);
+    controller.joined(1).await;
+    controller.order(&stop("train", 3, 0)).await;
+    let answer = controller.wait_body("stop", stopped).await;
+    assert_eq!(answer, (0, Vec::new()));
+}
+
+/// Agent and supervisor are killed together: what is left ends before the next agent joins.
+#[tokio::test(flavor = "multi_thread")]
+async fn leftovers_of_a_killed_agent_and_supervisor_end_before_the_next_agent_joins() {
+    for (tree, with_groups) in [(Tree::Session, false), (Tree::Daemon, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let controller = FakeController::start(true).await;
+        let agent = AgentProcess::start(dir.path(), &controller, with_groups);
+        controller.joined(1).await;
+        let word = unique_sleep();
+        let rank = start_tree(&controller, "train", 1, tree, &word).await;
+        let supervisor = parent_of(rank);
+        if with_groups && !Path::new(&format!("/proc/{rank}/cgroup")).exists() {
+            eprintln!("SKIPPED: no control groups here");
+            continue;
+        }
+        signal(agent.pid(), Signal::STOP);
+        signal(supervisor, Signal::KILL);
+        drop(agent);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let left = processes_with(&word);
+        assert!(!left.is_empty(), "nobody was there to end them: the test shows nothing");
+        let group = std::fs::read_to_string(format!("/proc/{}/cgroup", left[0])).unwrap_or_default();
+        if with_groups && !group.contains("rankguard-") {
+            eprintln!("SKIPPED: this machine lets nobody create control groups: {group}");
+            left.into_iter().for_each(|pid| signal(pid, Signal::KILL));
+            continue;
+        }
+        let _again = AgentProcess::start(dir.path(), &controller, with_groups);
+        controller.joined(2).await;
+        assert_eq!(processes_with(&word), Vec::<u32>::new());
+    }
+}
+
+/// A rank that ends by itself takes its daemons along.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rank_that_ends_leaves_no_daemon() {
+    for with_groups in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let controller = FakeController::start(true).await;
+        let _agent = AgentProcess::start(dir.path(), &controller, with_groups);
+        controller.joined(1).await;
+        let word = unique_sleep();
+        let script = format!("(env -i setsid sleep {word} &); sleep 0.3; exit 7");
+        controller.order(&Order::Launch(job_launch("train", 1, &script))).await;
+        let exited = |body: &Body| match body {
+            Body::RankExited { exit, .. } => Some(*exit),
+            _ => None,
+        };
+        let exit = controller.wait_body("exit", exited).await;
+        assert_eq!(exit, rankguard_model::Exit::Code(7));
+        assert_eq!(processes_with(&word), Vec::<u32>::new());
+    }
+}
+
+/// A rank cannot keep its generation alive by stopping its supervisor.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_supervisor_does_not_stop_a_fence() {
+    let dir = tempfile::tempdir().unwrap();
+    let controller = FakeController::start(true).await;
+    let _agent = AgentProcess::start(dir.path(), &controller, false);
+    controller.joined(1).await;
+    let word = unique_sleep();
+    let rank = start_tree(&controller, "train", 1, Tree::Session, &word).await;
+    signal(parent_of(rank), Signal::STOP);
+    controller.order(&fence("train", 2)).await;
+    controller.wait_body("fence", fenced).await;
+    assert_eq!(processes_with(&word), Vec::<u32>::new());
+    let exited = |body: &Body| matches!(body, Body::RankExited { .. }).then_some(());
+    controller.wait_body("exit", exited).await;
+}

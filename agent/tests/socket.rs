@@ -1,0 +1,217 @@
+//! RG-13: at the agent's socket a rank is spoken for by its own processes only. The agent, its ranks and the strangers are
+//! processes of their own here, because the kernel is asked who they are.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rankguard_agent::run;
+use rankguard_model::{Body, Order, Rank, RankSlot, Step};
+use rankguard_proto::frame::{self, FrameReader};
+use rankguard_proto::v1;
+use rankguard_proto::v1::from_rank::Kind as Said;
+use rankguard_proto::v1::to_rank::Kind as Heard;
+use rankguard_rank::{RankClient, RankEnv};
+use support::agent::settings;
+use support::{FakeController, LIMIT, launch};
+
+const STATE: &str = "RANKGUARD_TEST_STATE";
+const CONTROLLER: &str = "RANKGUARD_TEST_CONTROLLER";
+/// Where the rank process writes how it was received, and which rank it claims to be.
+const OUTCOME: &str = "RANKGUARD_TEST_OUTCOME";
+const CLAIM: &str = "RANKGUARD_TEST_CLAIM";
+
+/// Not a test of its own: the agent process of the tests below.
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_process() {
+    let (Ok(state), Ok(controller)) = (std::env::var(STATE), std::env::var(CONTROLLER)) else {
+        return;
+    };
+    let _ = run(settings(Path::new(&state), &controller), std::future::pending()).await;
+}
+
+/// Not a test of its own: a rank that makes a step in the name of the rank it claims to be.
+#[test]
+fn rank_process() {
+    let Ok(outcome) = std::env::var(OUTCOME) else { return };
+    let mut vars: std::collections::BTreeMap<String, String> = std::env::vars().collect();
+    if let Ok(claim) = std::env::var(CLAIM) {
+        vars.insert("RANK".to_owned(), claim);
+    }
+    let env = RankEnv::from_vars(&vars.into_iter().collect()).unwrap();
+    let told = match RankClient::connect(&env) {
+        Ok(client) => {
+            client.expect("there is an agent").step(Step(7), None, 1.0);
+            // The mark is on its way when the process ends.
+            std::thread::sleep(Duration::from_millis(500));
+            "welcome".to_owned()
+        }
+        Err(problem) => format!("{problem}: {problem:?}"),
+    };
+    std::fs::write(format!("{outcome}.new"), told).unwrap();
+    std::fs::rename(format!("{outcome}.new"), outcome).unwrap();
+}
+
+/// Killed when dropped, so that a failing test leaves nothing.
+struct Process(Child);
+
+impl Process {
+    fn agent(state: &Path, controller: &FakeController) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["agent_process", "--exact", "--nocapture"]);
+        command
+            .env(STATE, state)
+            .env(CONTROLLER, controller.address.to_string());
+        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a rank process told, once it has.
+async fn outcome(path: &Path) -> String {
+    let until = Instant::now() + LIMIT;
+    loop {
+        if let Ok(told) = std::fs::read_to_string(path) {
+            return told;
+        }
+        assert!(Instant::now() < until, "{} is not told", path.display());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Two ranks that run a shell script each, in which `$RANK_PROCESS` speaks for a rank.
+async fn ranks(dir: &Path, controller: &FakeController, script: &str) {
+    let program = std::env::current_exe().unwrap();
+    let words = format!("{} rank_process --exact --nocapture", program.display());
+    let mut order = launch(1, &["sh", "-c", &script.replace("$RANK_PROCESS", &words)]);
+    order.world_size = 2;
+    order.ranks = [0, 1]
+        .map(|rank| RankSlot {
+            rank: Rank(rank),
+            local_rank: rank,
+        })
+        .to_vec();
+    order.env.insert("OUT".to_owned(), dir.display().to_string());
+    controller.order(&Order::Launch(order)).await;
+}
+
+fn hello(stream: &mut UnixStream) {
+    let hello = v1::RankHello {
+        job: "train".to_owned(),
+        generation: 1,
+        rank: 0,
+        pid: 1,
+        follows: false,
+    };
+    let message = v1::FromRank {
+        kind: Some(Said::Hello(hello)),
+    };
+    stream.write_all(&frame::encode(&message)).unwrap();
+}
+
+/// The first message of the agent; `None` where it closed the connection.
+fn heard(stream: &mut UnixStream) -> Option<Heard> {
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let (mut reader, mut bytes) = (FrameReader::new(), [0; 4096]);
+    loop {
+        if let Some(message) = reader.next::<v1::ToRank>().unwrap() {
+            return message.kind;
+        }
+        match stream.read(&mut bytes) {
+            Ok(0) => return None,
+            Ok(count) => reader.push(&bytes[..count]),
+            Err(problem) if problem.kind() == std::io::ErrorKind::ConnectionReset => return None,
+            Err(problem) => panic!("{problem}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rank_is_spoken_for_by_its_own_processes_and_by_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let controller = FakeController::start(true).await;
+    let _agent = Process::agent(&state, &controller);
+    controller.joined(1).await;
+    // Each rank speaks for itself: as a child, and as a child in a session of its own. Then for the other one.
+    let script = "export RANKGUARD_TEST_OUTCOME\n\
+                  RANKGUARD_TEST_OUTCOME=$OUT/own-$RANK $RANK_PROCESS\n\
+                  RANKGUARD_TEST_OUTCOME=$OUT/session-$RANK setsid $RANK_PROCESS\n\
+                  RANKGUARD_TEST_CLAIM=$((1 - RANK)) RANKGUARD_TEST_OUTCOME=$OUT/other-$RANK $RANK_PROCESS\n\
+                  exec sleep 300";
+    ranks(dir.path(), &controller, script).await;
+    for rank in [0, 1] {
+        for name in ["own", "session"] {
+            let told = outcome(&dir.path().join(format!("{name}-{rank}"))).await;
+            assert_eq!(told, "welcome", "{name}-{rank}");
+        }
+        let told = outcome(&dir.path().join(format!("other-{rank}"))).await;
+        assert!(told.contains(&format!("belongs to rank {rank} of job train")), "{told}");
+    }
+
+    // This process started the agent and is no rank's.
+    let told = tokio::task::spawn_blocking(move || {
+        let mut stream = UnixStream::connect(state.join("ranks.sock")).unwrap();
+        hello(&mut stream);
+        heard(&mut stream)
+    });
+    let Some(Heard::Refused(refused)) = told.await.unwrap() else {
+        panic!("a stranger is refused");
+    };
+    assert!(
+        refused.reason.contains("was not started by the rank"),
+        "{}",
+        refused.reason
+    );
+    let steps = controller
+        .all()
+        .into_iter()
+        .filter(|evidence| matches!(evidence.body, Body::Progress { .. }));
+    assert!(steps.count() >= 2, "what ranks say of themselves is heard");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_say_nothing_end_and_are_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let controller = FakeController::start(true).await;
+    let _agent = Process::agent(&state, &controller);
+    controller.joined(1).await;
+    let socket = state.join("ranks.sock");
+    let ended = tokio::task::spawn_blocking(move || {
+        let connect = || UnixStream::connect(&socket).unwrap();
+        // One that claims a message of 60 MiB before it says who it is.
+        let mut large = connect();
+        large.write_all(&(60_u32 << 20).to_le_bytes()).unwrap();
+        assert_eq!(heard(&mut large), None);
+        let mut silent: Vec<UnixStream> = (0..200).map(|_| connect()).collect();
+        // Some have begun a message, byte by byte.
+        for stream in silent.iter_mut().step_by(3) {
+            let _ = stream.write_all(&[9]);
+        }
+        silent.iter_mut().filter_map(heard).count()
+    });
+    assert_eq!(ended.await.unwrap(), 0, "all of them are closed, and none is answered");
+    // The agent serves on.
+    ranks(
+        dir.path(),
+        &controller,
+        "RANKGUARD_TEST_OUTCOME=$OUT/own-$RANK $RANK_PROCESS; exec sleep 300",
+    )
+    .await;
+    for rank in [0, 1] {
+        assert_eq!(outcome(&dir.path().join(format!("own-{rank}"))).await, "welcome");
+    }
+}
