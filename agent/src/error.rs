@@ -93,6 +93,15 @@ pub enum AgentError {
         #[source]
         source: io::Error,
     },
+    /// Ranks cannot be supervised.
+    #[error("prepare the supervision of ranks in the state directory {path}")]
+    Supervision {
+        /// The state directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The socket for the ranks cannot be made.
     #[error("listen for ranks on {path}")]
     RankSocket {

@@ -1,21 +1,91 @@
-//! The newest generation of each job that this node was told of, on disk: a restarted agent refuses stale orders too
-//! (RG-3).
+//! The newest generation of each job that this node was ordered, on disk: a restarted agent refuses stale orders too (RG-3),
+//! and a controller whose journal was restored learns which generations are used up.
+//!
+//! A controller that goes on from a restored journal gives a number again that an earlier plan has had. So a generation is
+//! known by its number and by the start of the controller in which it was begun (its life).
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use rankguard_model::{Generation, JobId};
+use rankguard_model::{Generation, JobFence, JobId};
+use serde::{Deserialize, Serialize};
 
-/// Jobs that are remembered; those with the lowest generations are forgotten first, long after they ended.
+/// Jobs that are remembered; those that were ordered longest ago are forgotten first.
 const JOBS_MAX: usize = 4_096;
 
-/// All fences of a node.
-#[derive(Debug)]
+/// All fences of a node. Cheap to clone.
+#[derive(Debug, Clone)]
 pub(crate) struct Fences {
+    shared: Arc<SharedFences>,
+}
+
+#[derive(Debug)]
+struct SharedFences {
     path: PathBuf,
-    newest: BTreeMap<JobId, Generation>,
+    newest: Mutex<BTreeMap<JobId, Fence>>,
+}
+
+/// The newest generation of one job.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "StoredFence")]
+struct Fence {
+    generation: Generation,
+    /// 0 where it is not known.
+    life: u64,
+    /// Grows from fence to fence of a node.
+    turn: u64,
+}
+
+/// A fence as files have it.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum StoredFence {
+    /// As agents wrote it that knew no lives.
+    Number(Generation),
+    Full {
+        generation: Generation,
+        life: u64,
+        turn: u64,
+    },
+}
+
+impl From<StoredFence> for Fence {
+    fn from(stored: StoredFence) -> Self {
+        match stored {
+            StoredFence::Number(generation) => Self {
+                generation,
+                ..Self::default()
+            },
+            StoredFence::Full { generation, life, turn } => Self { generation, life, turn },
+        }
+    }
+}
+
+/// Why an order must not be carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum StaleOrder {
+    /// A later generation has been ordered.
+    #[error("generation {asked} may no longer act: generation {newest} does")]
+    Older { asked: Generation, newest: Generation },
+    /// The number is that of another generation.
+    #[error(
+        "generation {newest} of this node was begun before the controller's journal was restored or replaced, and is \
+         another one"
+    )]
+    OtherLife { newest: Generation },
+}
+
+impl StaleOrder {
+    /// The newest generation that may be known to ranks of this node.
+    pub(crate) fn newest(self) -> Generation {
+        match self {
+            Self::Older { newest, .. } | Self::OtherLife { newest } => newest,
+        }
+    }
 }
 
 impl Fences {
@@ -26,46 +96,86 @@ impl Fences {
             Err(problem) if problem.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
             Err(problem) => return Err(problem),
         };
-        Ok(Self {
+        let shared = SharedFences {
             path: path.to_owned(),
-            newest,
+            newest: Mutex::new(newest),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
         })
     }
 
-    /// The lowest generation of a job that may act here.
-    pub(crate) fn of(&self, job: &JobId) -> Generation {
-        self.newest.get(job).copied().unwrap_or_default()
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Fence>> {
+        self.shared.newest.lock().expect("no holder of the fences panics")
     }
 
-    /// Raises a fence; durable when this returns.
-    pub(crate) fn raise(&mut self, job: &JobId, generation: Generation) -> io::Result<()> {
-        if self.of(job) >= generation {
-            return Ok(());
+    /// Whether a generation may act here, that was begun in this life of the controller (0: not known).
+    pub(crate) fn admit(&self, job: &JobId, generation: Generation, life: u64) -> Result<(), StaleOrder> {
+        let known = self.lock().get(job).copied().unwrap_or_default();
+        let newest = known.generation;
+        if generation < newest {
+            return Err(StaleOrder::Older {
+                asked: generation,
+                newest,
+            });
         }
-        let mut newest = self.newest.clone();
-        newest.insert(job.clone(), generation);
-        while newest.len() > JOBS_MAX {
-            let least = newest
-                .iter()
-                .filter(|(known, _)| *known != job)
-                .min_by_key(|(_, generation)| **generation);
-            let Some(least) = least.map(|(known, _)| known.clone()) else {
-                break;
-            };
-            newest.remove(&least);
+        if generation == newest && known.life != 0 && life != 0 && known.life != life {
+            return Err(StaleOrder::OtherLife { newest });
         }
-        self.write(&newest)?;
-        self.newest = newest;
         Ok(())
     }
 
-    fn write(&self, newest: &BTreeMap<JobId, Generation>) -> io::Result<()> {
-        let temp = self.path.with_extension("tmp");
-        let mut file = File::create(&temp)?;
+    /// Raises a fence; durable when this returns.
+    pub(crate) fn raise(&self, job: &JobId, generation: Generation, life: u64) -> io::Result<()> {
+        let mut newest = self.lock();
+        let known = newest.get(job).copied().unwrap_or_default();
+        let is_known = known.life != 0 || life == 0;
+        if known.generation > generation || (known.generation == generation && is_known) {
+            return Ok(());
+        }
+        let turn = newest.values().map(|fence| fence.turn).max().unwrap_or_default() + 1;
+        let mut changed = newest.clone();
+        let fence = Fence { generation, life, turn };
+        changed.insert(job.clone(), fence);
+        while changed.len() > JOBS_MAX {
+            let oldest = changed.iter().min_by_key(|(_, fence)| (fence.turn, fence.generation));
+            let Some(oldest) = oldest.map(|(known, _)| known.clone()) else {
+                break;
+            };
+            changed.remove(&oldest);
+        }
+        self.write(&changed)?;
+        *newest = changed;
+        Ok(())
+    }
+
+    /// The newest fences, at most so many.
+    pub(crate) fn newest(&self, most: usize) -> Vec<JobFence> {
+        let fences = self.lock();
+        let mut all: Vec<(&JobId, &Fence)> = fences.iter().collect();
+        all.sort_by_key(|(_, fence)| std::cmp::Reverse((fence.turn, fence.generation)));
+        let report = |(job, fence): (&JobId, &Fence)| JobFence {
+            job: job.clone(),
+            generation: fence.generation,
+            life: fence.life,
+        };
+        all.into_iter().take(most).map(report).collect()
+    }
+
+    fn write(&self, newest: &BTreeMap<JobId, Fence>) -> io::Result<()> {
+        let path = &self.shared.path;
+        let temp = path.with_extension("tmp");
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temp)?;
         file.write_all(&serde_json::to_vec(newest).map_err(io::Error::other)?)?;
         file.sync_all()?;
-        fs::rename(&temp, &self.path)?;
-        match self.path.parent() {
+        fs::rename(&temp, path)?;
+        match path.parent() {
             Some(folder) => File::open(folder)?.sync_all(),
             None => Ok(()),
         }
@@ -76,17 +186,57 @@ impl Fences {
 mod tests {
     use super::*;
 
+    fn fence(job: &str, generation: u64, life: u64) -> JobFence {
+        JobFence {
+            job: JobId::from(job),
+            generation: Generation(generation),
+            life,
+        }
+    }
+
     /// RG-3.
     #[test]
     fn a_fence_never_sinks_and_outlives_the_agent() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (path, job) = (folder.path().join("fences.json"), JobId::from("train"));
-        let mut fences = Fences::open(&path).expect("no fences yet");
-        fences.raise(&job, Generation(3)).expect("it can be written");
-        fences.raise(&job, Generation(2)).expect("an older one changes nothing");
-        assert_eq!(fences.of(&job), Generation(3));
-        assert_eq!(Fences::open(&path).expect("it can be read").of(&job), Generation(3));
-        assert_eq!(fences.of(&JobId::from("other")), Generation(0));
+        let fences = Fences::open(&path).expect("no fences yet");
+        fences.raise(&job, Generation(3), 7).expect("it can be written");
+        fences
+            .raise(&job, Generation(2), 8)
+            .expect("an older one changes nothing");
+        let again = Fences::open(&path).expect("it can be read");
+        assert_eq!(again.newest(9), [fence("train", 3, 7)]);
+        let older = again.admit(&job, Generation(2), 7).expect_err("an older generation");
+        assert_eq!(older.newest(), Generation(3));
+        assert_eq!(again.admit(&JobId::from("other"), Generation(1), 7), Ok(()));
+    }
+
+    /// RG-3: the number alone does not identify a generation.
+    #[test]
+    fn a_number_that_another_journal_has_given_is_refused() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let fences = Fences::open(&folder.path().join("fences.json")).expect("no fences yet");
+        let job = JobId::from("train");
+        fences.raise(&job, Generation(3), 7).expect("it can be written");
+        assert_eq!(fences.admit(&job, Generation(3), 7), Ok(()));
+        assert_eq!(fences.admit(&job, Generation(3), 0), Ok(()));
+        let other = StaleOrder::OtherLife { newest: Generation(3) };
+        assert_eq!(fences.admit(&job, Generation(3), 8), Err(other));
+        assert_eq!(fences.admit(&job, Generation(4), 8), Ok(()));
+    }
+
+    #[test]
+    fn the_jobs_that_were_ordered_longest_ago_are_forgotten_first() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("fences.json");
+        let full = |number: usize| (format!("job-{number}"), 5);
+        let old: BTreeMap<String, u64> = (0..JOBS_MAX).map(full).collect();
+        fs::write(&path, serde_json::to_vec(&old).expect("JSON")).expect("it can be written");
+        let fences = Fences::open(&path).expect("the form of earlier versions");
+        let job = JobId::from("train");
+        fences.raise(&job, Generation(1), 7).expect("it can be written");
+        assert_eq!(fences.newest(1), [fence("train", 1, 7)]);
+        assert_eq!(fences.newest(usize::MAX).len(), JOBS_MAX);
     }
 
     #[test]

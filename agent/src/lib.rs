@@ -5,7 +5,8 @@
 //!   disk, and from there through the *uplink* to the controller, which acknowledges it by sequence.
 //! - *Orders* come down the same session and are carried out one after the other. A *fence* is the newest generation of a
 //!   job that this node was told of; everything older is refused, and its ranks are killed (RG-3).
-//! - *Ranks* are children of this process and die with it. They speak with it over a Unix socket.
+//! - *Ranks* run below a *supervisor*, a process for each generation of a job that ends all of them when this process is gone
+//!   or stopped for longer than its lease. Ranks speak with the agent over a Unix socket.
 //! - *Arenas* are memory files of this process, lent to ranks; they hold sealed images when the rank is long gone. A second
 //!   process keeps the files, so that an agent that was killed finds them again.
 //!
@@ -16,6 +17,7 @@
 //!
 //! Absent: ranks that survive their agent, parity over the images of several nodes.
 
+mod boot_clock;
 mod bounded;
 mod checkpoint;
 mod clock;
@@ -28,11 +30,15 @@ mod identity;
 mod inject;
 mod intake;
 mod knowledge;
+mod lease;
 mod links;
+mod membership;
 mod memory;
 mod orders;
 mod outlets;
+mod packets;
 mod preflight;
+mod processes;
 mod ranks;
 mod run;
 pub mod scenario;
@@ -40,6 +46,9 @@ mod settings;
 mod sighting;
 mod spool;
 mod stacks;
+mod state_dir;
+mod supervision;
+mod supervisor;
 mod uplink;
 mod uses;
 mod words;
@@ -53,12 +62,13 @@ pub use knowledge::Knowledge;
 pub use links::{Blame, Measured, Pair, Search, Station, Survey, measure, survey};
 pub use memory::share_heap;
 pub use outlets::{
-    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, HostView, IdentityView, LocalError, MigView,
-    OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings, OtlpView, PressureView, RankView, RefusedView, RoomView,
-    SeriesView, SpoolView, UplinkView, ask_agent,
+    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, HostView, IdentityView, LeaseView,
+    LocalError, MigView, OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings, OtlpView, PressureView, RankRightsView,
+    RankView, RefusedView, RoomView, SeriesView, SpoolView, UplinkView, ask_agent,
 };
 pub use preflight::{Check, Need, Surroundings, Verdict, preflight};
 pub use run::run;
-pub use settings::{ImageSettings, Intervals, KernelLogSource, PluginCheck, Settings, WhenFull};
+pub use settings::{ImageSettings, Intervals, KernelLogSource, PluginCheck, RankPeers, Settings, WhenFull};
 pub use spool::SpoolError;
 pub use stacks::serve_stack_calls;
+pub use supervisor::{restrict_process, supervise_ranks};

@@ -1,8 +1,9 @@
 //! Orders of the controller, carried out one after the other on one thread that lives as long as the agent.
 //!
-//! The thread matters twice: ranks die with the thread that started them, and a fence must be up before the launch that
-//! follows it. Orders may come again: each is carried out at most once in effect (RG-3).
+//! One after the other, because a fence must be up before the launch that follows it. Orders may come again: each is carried out
+//! at most once in effect (RG-3).
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -11,20 +12,23 @@ use std::time::Duration;
 use rankguard_checkpoint::format::CheckpointId;
 use rankguard_identity::Network;
 use rankguard_model::{
-    Body, Entity, FailedCheck, Finish, Generation, JobId, Launch, NodeId, Order, OrderId, Preflight, RankRef, Role,
-    Source,
+    Body, Entity, FailedCheck, Finish, Generation, JobId, LEASE_SIGNATURE, Launch, NodeId, Order, OrderId, Preflight,
+    RankRef, Role, Source,
 };
 use rustix::process::Signal;
 use tokio::runtime::Handle;
 
 use crate::checkpoint::Checkpoints;
-use crate::collectors::{FlightDumps, JobLogs, mark};
+use crate::collectors::mark;
 use crate::fences::Fences;
 use crate::intake::Intake;
+use crate::lease::RankLease;
 use crate::links;
 use crate::preflight::{self, Need};
-use crate::ranks::{Roster, Surroundings, reserve, spawn};
+use crate::processes::{EndedProcesses, FenceMark};
+use crate::ranks::{RankReports, RankUserRules, Roster, Surroundings, reserve, spawn};
 use crate::sighting::Sighting;
+use crate::supervisor::RankSupervisors;
 
 /// Orders that may wait. When it is full the session waits with reading, and the controller sends again what it misses.
 const QUEUE: usize = 256;
@@ -36,12 +40,17 @@ pub(crate) struct Orders {
     pub(crate) state_dir: PathBuf,
     pub(crate) socket: PathBuf,
     pub(crate) kill_limit: Duration,
+    pub(crate) lease: RankLease,
     pub(crate) fences: Fences,
     pub(crate) roster: Roster,
     pub(crate) intake: Intake,
     pub(crate) checkpoints: Arc<Checkpoints>,
-    pub(crate) job_logs: JobLogs,
-    pub(crate) flight: FlightDumps,
+    pub(crate) supervisors: RankSupervisors,
+    pub(crate) reports: Arc<RankReports>,
+    pub(crate) mark: FenceMark,
+    pub(crate) users: RankUserRules,
+    /// As [`crate::Settings::rank_environment`].
+    pub(crate) rank_environment: Vec<String>,
     /// As [`crate::Settings::flight_recorder_pipe`].
     pub(crate) flight_pipe: bool,
     /// The node as preflight sees it: trees and libraries.
@@ -54,8 +63,13 @@ pub(crate) struct Orders {
 /// A wish of the thread's owner.
 #[allow(clippy::large_enum_variant, reason = "errands are few and are moved once")]
 pub(crate) enum Errand {
-    /// An order of the controller.
-    Order(OrderId, Order),
+    /// An order of the controller, and the start of the controller in which its generation was begun (0: not known).
+    Order(OrderId, Order, u64),
+    /// The lease is over: end all ranks.
+    LeaseOver {
+        /// Why, for people.
+        reason: String,
+    },
     /// The agent goes: end all ranks and the thread.
     End {
         /// Between SIGTERM and SIGKILL.
@@ -80,30 +94,33 @@ impl Orders {
     pub(crate) fn run(mut self, errands: &Receiver<Errand>) -> Left {
         loop {
             match errands.recv() {
-                Ok(Errand::Order(id, order)) => self.carry_out(id, order),
+                Ok(Errand::Order(id, order, life)) => self.carry_out(id, order, life),
+                Ok(Errand::LeaseOver { reason }) => self.end_by_lease(&reason),
                 Ok(Errand::End { grace }) => return self.end(grace),
                 Err(_) => return self.end(Duration::ZERO),
             }
         }
     }
 
-    fn carry_out(&mut self, id: OrderId, order: Order) {
+    fn carry_out(&mut self, id: OrderId, order: Order, life: u64) {
         let (job, generation) = order.fence();
-        let (job, newest) = (job.clone(), self.fences.of(job));
         // Keeping an older checkpoint in memory is harmless and often right.
-        if generation < newest && !matches!(order, Order::Keep { .. }) {
-            let reason = format!("generation {generation} may no longer act: generation {newest} does");
-            return self.failed(id, &job, generation, reason);
+        if !matches!(order, Order::Keep { .. })
+            && let Err(stale) = self.fences.admit(job, generation, life)
+        {
+            let job = job.clone();
+            return self.report_failure(id, &job, generation, stale.to_string(), Some(stale.newest()));
         }
         match order {
             Order::Fence {
                 job,
                 generation,
                 reserve_port,
-            } => self.fence(id, &job, generation, reserve_port),
+                ..
+            } => self.fence(id, &job, (generation, life), reserve_port),
             Order::Preflight(wanted) => self.preflight(wanted),
-            Order::Finish(wanted) => self.finish(id, wanted),
-            Order::Launch(launch) => self.launch(id, launch),
+            Order::Finish(wanted) => self.finish(id, wanted, life),
+            Order::Launch(launch) => self.launch(id, launch, life),
             Order::Keep {
                 job,
                 generation,
@@ -124,28 +141,32 @@ impl Orders {
         }
     }
 
-    fn fence(&mut self, id: OrderId, job: &JobId, generation: Generation, reserve_port: bool) {
-        if let Err(problem) = self.fences.raise(job, generation) {
+    fn fence(&mut self, id: OrderId, job: &JobId, fence: (Generation, u64), reserve_port: bool) {
+        let (generation, life) = fence;
+        let raised = self.fences.raise(job, generation, life);
+        self.checkpoints.fence(job, generation);
+        // So that the launch that follows does not wait for the start of its supervisor.
+        self.supervisors.prepare();
+        let ended = self.supervisors.end(|known, of| known == job && of < generation);
+        if let Err(problem) = raised {
+            // The old ranks end on a full disk too; without a durable fence a restarted agent could obey a stale order.
             let reason = format!("the fence cannot be written to {}: {problem}", self.state_dir.display());
             return self.failed(id, job, generation, reason);
         }
-        self.checkpoints.fence(job, generation);
-        let left = self.roster.kill_below(job, generation, self.kill_limit);
-        if !left.is_empty() {
-            let pids: Vec<String> = left.iter().map(|rank| format!("rank {}", rank.rank)).collect();
-            let reason = format!("{} did not die within {:?}", pids.join(", "), self.kill_limit);
-            return self.failed(id, job, generation, reason);
+        if ended.is_complete() {
+            let old = |rank: &RankRef| rank.job == *job && rank.generation < generation;
+            self.roster.wait_gone(self.kill_limit, old);
         }
         let master_port = reserve_port.then(|| reserve(&self.host).ok()).flatten();
         let body = Body::Fenced {
             job: job.clone(),
             generation,
             master_port,
+            ended: ended.count(),
+            left: ended.left_names(),
         };
-        let entity = Entity::Node {
-            node: self.node.clone(),
-        };
-        self.intake.push(Sighting::now(Source::Agent, entity, body).urgent());
+        self.intake
+            .push(Sighting::now(Source::Agent, self.intake.node_entity(), body).urgent());
     }
 
     /// Looks on a thread of its own: whoever asks for fences and stops must not wait for a Python that imports. Should there
@@ -170,8 +191,8 @@ impl Orders {
     }
 
     /// Only a fence that stands lets the generation after speak for what the one before has left.
-    fn finish(&mut self, id: OrderId, wanted: Finish) {
-        if let Err(problem) = self.fences.raise(&wanted.job, wanted.generation) {
+    fn finish(&mut self, id: OrderId, wanted: Finish, life: u64) {
+        if let Err(problem) = self.fences.raise(&wanted.job, wanted.generation, life) {
             let reason = format!("the fence cannot be written to {}: {problem}", self.state_dir.display());
             return self.failed(id, &wanted.job, wanted.generation, reason);
         }
@@ -179,8 +200,13 @@ impl Orders {
         self.checkpoints.finish(wanted);
     }
 
-    fn launch(&mut self, id: OrderId, launch: Launch) {
-        if let Err(problem) = self.fences.raise(&launch.job, launch.generation) {
+    fn launch(&mut self, id: OrderId, launch: Launch, life: u64) {
+        if !self.lease.is_held() {
+            // An order that waited while the agent was stopped: its generation may be over elsewhere (RG-3).
+            let reason = "the lease of this agent is over, and the controller has not answered since".to_owned();
+            return self.failed(id, &launch.job, launch.generation, reason);
+        }
+        if let Err(problem) = self.fences.raise(&launch.job, launch.generation, life) {
             let reason = format!("the fence cannot be written to {}: {problem}", self.state_dir.display());
             return self.failed(id, &launch.job, launch.generation, reason);
         }
@@ -203,48 +229,111 @@ impl Orders {
                 socket: &self.socket,
                 node: &self.node,
                 roster: &self.roster,
-                intake: &self.intake,
-                job_logs: &self.job_logs,
-                flight: &self.flight,
+                supervisors: &self.supervisors,
+                reports: &self.reports,
+                mark: &self.mark,
+                users: &self.users,
+                environment: &self.rank_environment,
                 flight_pipe: self.flight_pipe,
             };
             if let Err(problem) = spawn(&around, &launch, slot) {
-                return self.failed(id, &launch.job, launch.generation, problem.to_string());
+                self.failed(id, &launch.job, launch.generation, problem.to_string());
+                break;
             }
         }
+        self.supervisors.finish_launch(&launch.job, launch.generation);
     }
 
     fn stop(&mut self, job: &JobId, generation: Generation, grace: Duration) {
-        let theirs = |rank: &RankRef| rank.job == *job && rank.generation <= generation;
-        self.roster.signal(Signal::TERM, theirs);
-        if !self.roster.wait_gone(grace, theirs).is_empty() {
-            self.roster.signal(Signal::KILL, theirs);
+        let ended = self.end_ranks(grace, |known, of| known == job && of <= generation);
+        self.checkpoints.forget(job);
+        let body = Body::Stopped {
+            job: job.clone(),
+            generation,
+            ended: ended.count(),
+            left: ended.left_names(),
+        };
+        let entity = self.intake.node_entity();
+        self.intake.push(Sighting::now(Source::Agent, entity, body).urgent());
+    }
+
+    /// Ends all ranks because the lease is over. The evidence stands before the exits that follow from it.
+    fn end_by_lease(&mut self, reason: &str) {
+        if self.lease.is_held() {
+            return;
+        }
+        let mut ranks: BTreeMap<(JobId, Generation), usize> = BTreeMap::new();
+        for running in self.roster.running() {
+            let RankRef { job, generation, .. } = running.rank;
+            *ranks.entry((job, generation)).or_default() += 1;
+        }
+        for ((job, generation), count) in ranks {
+            let text = format!("{reason}; {count} ranks of job {job}, generation {generation}, are ended");
+            tracing::warn!(%job, %generation, "{text}");
+            let body = Body::Line {
+                text,
+                context: Vec::new(),
+                repeats: 1,
+            };
+            let mut says = mark("node-agent-silent", Role::Confirmation, 0.9, LEASE_SIGNATURE);
+            let fields = [("job", job.to_string()), ("generation", generation.to_string())];
+            says.fields = fields
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect();
+            let sighting = Sighting::now(Source::Agent, self.intake.node_entity(), body);
+            self.intake.push(sighting.marked(vec![says]).urgent());
+        }
+        let ended = self.end_ranks(Duration::ZERO, |_, _| true);
+        if !ended.left.is_empty() {
+            let left = ended.left_names();
+            tracing::error!(?left, "cannot end all processes of ranks; their supervisors try again");
+        }
+    }
+
+    /// Asks all processes of the matching generations to end, and kills those that are left after the grace.
+    fn end_ranks(&self, grace: Duration, which: impl Fn(&JobId, Generation) -> bool) -> EndedProcesses {
+        let theirs = |rank: &RankRef| which(&rank.job, rank.generation);
+        let mut ended = self.supervisors.signal(Signal::TERM, &which);
+        self.roster.wait_gone(grace, theirs);
+        ended.merge(self.supervisors.end(&which));
+        if ended.is_complete() {
+            // Their exits come before the answer.
             self.roster.wait_gone(self.kill_limit, theirs);
         }
-        self.checkpoints.forget(job);
+        ended
     }
 
     fn end(&mut self, grace: Duration) -> Left {
-        let all = |_: &RankRef| true;
-        let ranks_ended = self.roster.signal(Signal::TERM, all);
-        if !self.roster.wait_gone(grace, all).is_empty() {
-            self.roster.signal(Signal::KILL, all);
-        }
-        let left = self.roster.wait_gone(self.kill_limit, all);
-        let told = |rank: &RankRef| format!("rank {} of job {} did not die", rank.rank, rank.job);
+        let ranks_ended = self.roster.running().len();
+        let ended = self.end_ranks(grace, |_, _| true);
+        self.supervisors.close();
         Left {
             ranks_ended,
-            left_behind: left.iter().map(told).collect(),
+            left_behind: ended.left_names(),
         }
     }
 
     fn failed(&self, order: OrderId, job: &JobId, generation: Generation, reason: String) {
+        self.report_failure(order, job, generation, reason, None);
+    }
+
+    /// Reports an order that is not carried out; `newest` where a newer generation is why.
+    fn report_failure(
+        &self,
+        order: OrderId,
+        job: &JobId,
+        generation: Generation,
+        reason: String,
+        newest: Option<Generation>,
+    ) {
         tracing::warn!(%order, %job, %generation, reason, "cannot carry out an order");
         let body = Body::OrderFailed {
             order,
             job: job.clone(),
             generation,
             reason,
+            newest,
         };
         let entity = Entity::Job { job: job.clone() };
         self.intake.push(Sighting::now(Source::Agent, entity, body).urgent());

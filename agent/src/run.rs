@@ -1,13 +1,12 @@
 //! The life of an agent: settings, build, run, drain, say how it ended.
 
-use std::fs;
 use std::future::Future;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rankguard_identity::{Gate, Listener, Protocol, Role};
-use rankguard_model::{ClockOffset, NodeInfo};
+use rankguard_model::{ClockOffset, NodeHistory, NodeInfo};
 use rankguard_proto::v1::links_server::LinksServer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -19,12 +18,15 @@ use crate::collectors::{Collectors, Injectable, Stop};
 use crate::fences::Fences;
 use crate::inject::{Desk, Ends, InjectSocket, Means};
 use crate::intake::Intake;
+use crate::lease::{LeaseWatch, RankLease};
 use crate::links::LinkService;
 use crate::orders::{self, Errand, Left, Orders};
 use crate::outlets::{LocalSocket, LogQueue, Outlet, Snapshots, serve_metrics, start_otlp};
 use crate::preflight::Need;
-use crate::ranks::{RankSocket, Roster};
+use crate::ranks::{RankReports, RankSocket, RankUserRules, Roster};
 use crate::spool::Spool;
+use crate::state_dir::{prepare_state_dir, tighten_files};
+use crate::supervision::Supervision;
 use crate::uplink::Uplink;
 use crate::{AgentError, Ended, Settings, clock, identity, memory};
 
@@ -40,7 +42,8 @@ const COMMIT: usize = 512;
 /// Runs the agent until `shutdown`. Leaves no process, socket or shared memory behind.
 pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Result<Ended, AgentError> {
     let state_dir = settings.state_dir.clone();
-    fs::create_dir_all(&state_dir).map_err(|source| AgentError::StateDir {
+    let separate = RankUserRules::of(&settings).may_be_separate();
+    prepare_state_dir(&state_dir, separate).map_err(|source| AgentError::StateDir {
         path: state_dir.clone(),
         source,
     })?;
@@ -64,6 +67,10 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         path: state_dir.clone(),
         source,
     })?);
+    tighten_files(&state_dir).map_err(|source| AgentError::StateDir {
+        path: state_dir.clone(),
+        source,
+    })?;
     let fences_path = state_dir.join("fences.json");
     let fences = Fences::open(&fences_path).map_err(|source| AgentError::Fences {
         path: fences_path,
@@ -86,10 +93,11 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         intake.copy_to(queue.clone());
     }
     let roster = Roster::new(settings.node.clone());
+    let lease = RankLease::new(settings.lease);
     let checkpoints = Checkpoints::new(&settings, &intake, &roster, tokio::runtime::Handle::current());
     let images = checkpoints.serve(peer_address.ip()).await?;
     let writer = spool_writer(&settings, &intake, &spool)?;
-    let socket = RankSocket::start(&settings, &roster, &intake, &checkpoints, &stop).map_err(|source| {
+    let socket = RankSocket::start(&settings, &roster, &intake, &checkpoints, &stop, separate).map_err(|source| {
         AgentError::RankSocket {
             path: state_dir.join("ranks.sock"),
             source,
@@ -104,6 +112,20 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
             None
         }
     };
+    let reports = Arc::new(RankReports::new(
+        roster.clone(),
+        intake.clone(),
+        collectors.job_logs.clone(),
+        collectors.flight.clone(),
+    ));
+    let (prepared, for_intake, for_reports) = (settings.clone(), intake.clone(), reports.clone());
+    let held = lease.clone();
+    let supervision =
+        tokio::task::spawn_blocking(move || Supervision::start(&prepared, held, &for_intake, for_reports));
+    let supervision = supervision.await.map_err(|problem| AgentError::PartEnded {
+        part: "supervision",
+        problem: problem.to_string(),
+    })??;
     let (errands, queue) = orders::queue();
     let orders = Orders {
         node: settings.node.clone(),
@@ -111,12 +133,16 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         state_dir: state_dir.clone(),
         socket: socket.path().to_owned(),
         kill_limit: settings.intervals.kill,
-        fences,
+        lease: lease.clone(),
+        fences: fences.clone(),
         roster: roster.clone(),
         intake: intake.clone(),
         checkpoints: checkpoints.clone(),
-        job_logs: collectors.job_logs.clone(),
-        flight: collectors.flight.clone(),
+        supervisors: supervision.supervisors,
+        reports,
+        mark: supervision.mark,
+        users: supervision.users,
+        rank_environment: settings.rank_environment.clone(),
         flight_pipe: settings.flight_recorder_pipe,
         need: Need {
             proc_root: settings.proc_root.clone(),
@@ -135,9 +161,12 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
     let orders = thread("orders", carry_out)?;
 
     let (end_peers, peers_end) = oneshot::channel::<()>();
-    let links = LinksServer::new(LinkService {
-        host: settings.host.clone(),
-    });
+    let links = LinksServer::new(LinkService::new(
+        settings.host.clone(),
+        network.clone(),
+        checkpoints.membership().clone(),
+        lease.clone(),
+    ));
     let askers = &[Role::Agent, Role::Operator];
     let gate = Gate::new("the measuring of links", askers, network.refusals().clone());
     let serving = Server::builder().add_service(InterceptedService::new(links, gate));
@@ -159,18 +188,33 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
             failure_domain: settings.failure_domain.clone(),
             running: Vec::new(),
             clock: ClockOffset::default(),
+            lease_ms: u64::try_from(settings.lease.as_millis()).unwrap_or(u64::MAX),
+            history: NodeHistory::default(),
         },
         endpoint,
         spool: spool.clone(),
+        fences: fences.clone(),
         roster: roster.clone(),
         orders: errands.clone(),
+        lease: lease.clone(),
         settings: settings.clone(),
         board: intake.board().clone(),
+        membership: checkpoints.membership().clone(),
     };
     let uplink = uplink
         .start()
         .map_err(|source| AgentError::Thread { part: "uplink", source })?;
+    let watch = LeaseWatch {
+        lease: lease.clone(),
+        network: network.clone(),
+        roster: roster.clone(),
+        orders: errands.clone(),
+    };
+    let watching = watch
+        .start()
+        .map_err(|source| AgentError::Thread { part: "lease", source })?;
     let snapshots = Snapshots {
+        lease,
         node: settings.node.clone(),
         started,
         board: intake.board().clone(),
@@ -180,6 +224,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         stop: stop.clone(),
         network: network.clone(),
         injection: settings.injection,
+        rank_rights: supervision.view,
         otlp: otlp.as_ref().map(|(_, queue)| queue.clone()),
     };
     let exporting = otlp.map(|(outlet, queue)| start_otlp(outlet, queue, snapshots.clone(), settings.intervals.otlp));
@@ -223,6 +268,7 @@ pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Resu
         });
     }
     let left = orders_ended.await.unwrap_or_default();
+    let _ = tokio::task::spawn_blocking(move || drop(watching)).await;
     let _ = orders.join();
     stop.stop();
     collectors.join();

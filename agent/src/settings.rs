@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::Knowledge;
 use crate::outlets::OtlpSettings;
+use crate::ranks::DEFAULT_RANK_ENVIRONMENT;
 
 /// Everything an agent needs to know.
 #[derive(Debug, Clone)]
@@ -55,6 +56,20 @@ pub struct Settings {
     /// [`Intervals::arenas_kept`] in milliseconds, and hands both to [`crate::keep_arenas`]. Arenas end with the agent when
     /// empty.
     pub arena_process: Vec<OsString>,
+    /// Program and words of the process that supervises the ranks of one generation: it calls [`crate::supervise_ranks`]. No
+    /// ranks are run when empty.
+    pub supervisor_process: Vec<OsString>,
+    /// Longest time that ranks run without a sign of the controller, unless a majority of the other agents has lost it too, and
+    /// after the last sign of life of this agent.
+    pub lease: Duration,
+    /// Whether ranks get control groups, where the agent may create them.
+    pub rank_cgroups: bool,
+    /// Names of variables of the agent's environment that ranks get; a name that ends in `*` stands for all that begin so.
+    pub rank_environment: Vec<String>,
+    /// User that ranks run as, by name or number; the agent's own when absent.
+    pub rank_user: Option<String>,
+    /// Users that jobs may name instead; a name that ends in `*` stands for all that begin so.
+    pub job_users: Vec<String>,
     /// The scenario that a stand-in for the GPU library plays; what is found about GPUs is then marked as synthetic.
     pub simulate: Option<PathBuf>,
     /// Whether faults may be injected ([`crate::Injection`]).
@@ -62,6 +77,8 @@ pub struct Settings {
     /// Whether ranks are told to make a pipe at which PyTorch's flight recorder is asked for a dump when they are silent. Jobs
     /// that name one themselves have it in any case. A rank that cannot make it ends.
     pub flight_recorder_pipe: bool,
+    /// Which processes may speak for a rank at the agent's socket.
+    pub rank_peers: RankPeers,
     /// What lines are tried against.
     pub knowledge: Knowledge,
     /// Log files to follow besides the output of the ranks; patterns name several.
@@ -98,9 +115,16 @@ impl Settings {
             gpu_process: Vec::new(),
             stack_process: Vec::new(),
             arena_process: Vec::new(),
+            supervisor_process: Vec::new(),
+            lease: Duration::from_secs(30),
+            rank_environment: DEFAULT_RANK_ENVIRONMENT.iter().map(|name| (*name).to_owned()).collect(),
+            rank_cgroups: true,
+            rank_user: None,
+            job_users: Vec::new(),
             simulate: None,
             injection: false,
             flight_recorder_pipe: false,
+            rank_peers: RankPeers::OwnProcesses,
             knowledge: Knowledge::default(),
             job_logs: Vec::new(),
             checks: Vec::new(),
@@ -151,6 +175,15 @@ pub enum WhenFull {
     ReplaceOldest,
     /// It is left out, and its attempt is void.
     Skip,
+}
+
+/// Which processes may speak for a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RankPeers {
+    /// The process that was started and those that it started.
+    OwnProcesses,
+    /// Every process of the rank's user: for ranks that another service starts, in containers for instance.
+    SameUser,
 }
 
 /// A program that looks at something and tells with its exit code what it saw: 0 fine, 1 warning, 2 critical, 3 unknown
@@ -226,6 +259,8 @@ pub struct Intervals {
     /// Least wait, by the first node of a job, for the shares of the others in a checkpoint that goes to the object store. It
     /// waits for as long as more of them comes.
     pub share_wait: Duration,
+    /// How long a restore is tried again while a tier cannot be read. Less than a rank waits for its tensors, 120 s.
+    pub restore_retry: Duration,
     /// How long sealed images wait for an agent that was killed to come back, and for their job; not at all when zero.
     pub arenas_kept: Duration,
 }
@@ -252,6 +287,7 @@ impl Default for Intervals {
             last_checkpoint: Duration::from_secs(15),
             peer_fetch: Duration::from_secs(2),
             share_wait: Duration::from_secs(10),
+            restore_retry: Duration::from_secs(45),
             arenas_kept: Duration::from_secs(120),
         }
     }

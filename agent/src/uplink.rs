@@ -11,27 +11,34 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rankguard_identity::{DialError, Expected};
-use rankguard_model::{NodeInfo, OrderId, Sequence};
+use rankguard_model::{
+    ClockOffset, Evidence, JournalMark, NodeHistory, NodeInfo, Order, OrderId, Peer, Sequence, SpoolEpoch,
+};
 use rankguard_proto::v1::control_client::ControlClient;
 use rankguard_proto::v1::from_agent::Kind as Say;
 use rankguard_proto::v1::to_agent::Kind as Hear;
-use rankguard_proto::{MESSAGE_BYTES_MAX, v1};
+use rankguard_proto::{EVIDENCE_BATCH_BYTES, MESSAGE_BYTES_MAX, Message, WireError, v1};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
 use crate::clock::{self, OffsetFilter};
+use crate::fences::Fences;
+use crate::lease::{ProofLog, RankLease};
+use crate::membership::Membership;
 use crate::orders::Errand;
 use crate::outlets::Board;
 use crate::ranks::Roster;
 use crate::settings::Settings;
-use crate::spool::Spool;
+use crate::spool::{Spool, SpoolError, SpoolJoin};
 
-/// Pieces of evidence in one message.
+/// Pieces of evidence in one message at most.
 const BATCH: usize = 256;
 /// Messages on their way out; when it is full the session waits with reading the spool.
 const OUTGOING: usize = 16;
+/// Fences in a join, the newest.
+const FENCES_REPORTED: usize = 64;
 
 /// What the session needs.
 pub(crate) struct Uplink {
@@ -39,9 +46,13 @@ pub(crate) struct Uplink {
     pub(crate) info: NodeInfo,
     pub(crate) endpoint: Endpoint,
     pub(crate) spool: Arc<Spool>,
+    pub(crate) fences: Fences,
     pub(crate) roster: Roster,
     pub(crate) orders: SyncSender<Errand>,
     pub(crate) board: Board,
+    pub(crate) lease: RankLease,
+    /// The nodes that orders name.
+    pub(crate) membership: Membership,
 }
 
 /// The running session; it ends with this value, too.
@@ -71,6 +82,8 @@ enum Lost {
     Silent(Duration),
     #[error("use the spool: {0}")]
     Spool(#[from] crate::spool::SpoolError),
+    #[error("the state directory is a restored copy: what it holds is sent under new numbers")]
+    Renumbered,
     #[error("the orders are not carried out any more")]
     Orders,
     #[error("the controller said something that cannot be understood: {0}")]
@@ -81,6 +94,24 @@ impl From<tonic::Status> for Lost {
     fn from(status: tonic::Status) -> Self {
         Self::Status(Box::new(status))
     }
+}
+
+/// The first pieces of a batch as one message of at most [`EVIDENCE_BATCH_BYTES`], and the number of the last of them. A single
+/// larger piece is a message of its own.
+fn evidence_message(batch: Vec<Evidence>, clock: &ClockOffset) -> Option<(Sequence, Vec<v1::Evidence>)> {
+    let (mut newest, mut bytes) = (None, 0);
+    let mut message = Vec::new();
+    for mut evidence in batch {
+        evidence.at = clock.to_controller(evidence.at);
+        let piece = v1::Evidence::from(&evidence);
+        bytes += piece.encoded_len();
+        if bytes > EVIDENCE_BATCH_BYTES && !message.is_empty() {
+            break;
+        }
+        newest = Some(evidence.id.seq);
+        message.push(piece);
+    }
+    Some((newest?, message))
 }
 
 impl Uplink {
@@ -105,10 +136,13 @@ impl Uplink {
         let mut filter = OffsetFilter::default();
         let mut pause = self.settings.intervals.reconnect_min;
         let mut said = None;
+        let mut was_renumbered = false;
         loop {
             let started = Instant::now();
             let lost = self.session(&mut filter).await;
             self.board.session(&self.settings.controller, Some(lost.to_string()));
+            // The next session reports the new epoch.
+            let is_renumbered = matches!(lost, Lost::Renumbered | Lost::Spool(SpoolError::EpochEnded));
             match lost {
                 // Once: it is tried again for as long as it takes.
                 Lost::Connect(problem) if said.as_ref() != Some(&problem) => {
@@ -122,6 +156,12 @@ impl Uplink {
             if started.elapsed() > self.settings.intervals.controller_silence {
                 pause = self.settings.intervals.reconnect_min;
             }
+            // At once, but once: two agents with copies of one directory would renumber each other's evidence for ever.
+            if is_renumbered && !was_renumbered {
+                was_renumbered = true;
+                continue;
+            }
+            was_renumbered = false;
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(self.settings.intervals.reconnect_max);
         }
@@ -147,9 +187,16 @@ impl Uplink {
         let (say, outgoing) = mpsc::channel(OUTGOING);
         self.info.running = self.roster.running();
         self.info.clock = filter.estimate().unwrap_or_default();
+        let epoch = self.spool.epoch();
+        self.info.history = NodeHistory {
+            epochs: self.spool.report_epochs(),
+            journal: self.spool.journal(),
+            fences: self.fences.newest(FENCES_REPORTED),
+        };
         let join = v1::FromAgent {
             kind: Some(Say::Join((&self.info).into())),
         };
+        let mut proofs = ProofLog::start();
         say.send(join).await.map_err(|_| Lost::Closed)?;
         let opened = tokio::time::timeout(silence, client.session(ReceiverStream::new(outgoing)));
         let mut incoming = opened.await.map_err(|_| Lost::Silent(silence))??.into_inner();
@@ -159,7 +206,9 @@ impl Uplink {
         let Some(Hear::Joined(joined)) = first.and_then(|message| message.kind) else {
             return Err(Lost::Foreign("its first word was not `joined`".to_owned()));
         };
-        self.spool.joined(Sequence(joined.acknowledged))?;
+        self.lease.renew(proofs.joined());
+        self.take_joined(&joined)?;
+        self.lease.set_witnesses(peers(joined.witnesses));
         self.board.session(&self.settings.controller, None);
         tracing::info!(
             controller = self.settings.controller,
@@ -176,18 +225,11 @@ impl Uplink {
         loop {
             // Everything that is on disk goes out before anything is waited for.
             while std::mem::take(&mut is_news) {
-                let batch = self.spool.send_after(sent, BATCH)?;
-                let Some(newest) = batch.last().map(|evidence| evidence.id.seq) else {
+                let batch = self.spool.send_after(epoch, sent, BATCH)?;
+                let clock = filter.estimate().unwrap_or_default();
+                let Some((newest, evidence)) = evidence_message(batch, &clock) else {
                     break;
                 };
-                let clock = filter.estimate().unwrap_or_default();
-                let evidence = batch
-                    .into_iter()
-                    .map(|mut evidence| {
-                        evidence.at = clock.to_controller(evidence.at);
-                        (&evidence).into()
-                    })
-                    .collect();
                 let message = v1::FromAgent {
                     kind: Some(Say::Evidence(v1::EvidenceBatch { evidence })),
                 };
@@ -195,6 +237,7 @@ impl Uplink {
                     .await
                     .map_err(|_| Lost::Silent(silence))?
                     .map_err(|_| Lost::Closed)?;
+                proofs.batch(newest.0);
                 sent = newest;
                 // There may be more.
                 is_news = true;
@@ -210,22 +253,53 @@ impl Uplink {
                     }
                     let clock = filter.estimate().unwrap_or_default();
                     let heartbeat = v1::Heartbeat { sent_ns: clock::now().0, clock: Some((&clock).into()) };
+                    proofs.beat(heartbeat.sent_ns);
                     // A full queue means that evidence is on its way, which is a sign of life too.
                     let _ = say.try_send(v1::FromAgent { kind: Some(Say::Heartbeat(heartbeat)) });
                 }
                 message = incoming.message() => {
                     heard = Instant::now();
                     let kind = message?.ok_or(Lost::Closed)?.kind;
-                    self.hear(kind, filter)?;
+                    self.hear(kind, filter, &mut proofs)?;
                 }
             }
         }
     }
 
-    fn hear(&self, kind: Option<Hear>, filter: &mut OffsetFilter) -> Result<(), Lost> {
+    /// Compares the spool with what the controller knows of it. An error where what is to be sent has new numbers.
+    fn take_joined(&self, joined: &v1::Joined) -> Result<(), Lost> {
+        let foreign = |problem: rankguard_proto::WireError| Lost::Foreign(problem.to_string());
+        let epochs: Result<Vec<SpoolEpoch>, _> = joined.spool_epochs.iter().map(|epoch| (*epoch).try_into()).collect();
+        if self
+            .spool
+            .joined(Sequence(joined.acknowledged), &epochs.map_err(foreign)?)?
+            == SpoolJoin::Renumbered
+        {
+            return Err(Lost::Renumbered);
+        }
+        if let Some(mark) = joined.journal {
+            let mark = JournalMark::try_from(mark).map_err(foreign)?;
+            // A disk that refuses does not keep the node from joining.
+            if let Err(problem) = self.spool.remember_journal(mark) {
+                tracing::warn!(%problem, "cannot record the controller's journal");
+            }
+        }
+        Ok(())
+    }
+
+    fn hear(&self, kind: Option<Hear>, filter: &mut OffsetFilter, proofs: &mut ProofLog) -> Result<(), Lost> {
         match kind {
-            Some(Hear::Ack(ack)) => self.spool.ack(Sequence(ack.sequence))?,
+            Some(Hear::Ack(ack)) => {
+                if let Some(proof) = proofs.ack(ack.sequence) {
+                    self.lease.renew(proof);
+                }
+                self.spool.ack(Sequence(ack.sequence), Some(ack.position))?;
+            }
+            Some(Hear::Witnesses(list)) => self.lease.set_witnesses(peers(list.witnesses)),
             Some(Hear::Echo(echo)) => {
+                if let Some(proof) = proofs.echo(echo.sent_ns) {
+                    self.lease.renew(proof);
+                }
                 let (sent, controller) = (echo.sent_ns, echo.controller_ns);
                 filter.observe(
                     rankguard_model::Timestamp(sent),
@@ -237,10 +311,14 @@ impl Uplink {
                 let order = frame
                     .order
                     .ok_or_else(|| Lost::Foreign("an order without content".to_owned()))?;
-                let order = order
+                let order: Order = order
                     .try_into()
-                    .map_err(|problem| Lost::Foreign(format!("{problem}")))?;
-                match self.orders.try_send(Errand::Order(OrderId(frame.id), order)) {
+                    .map_err(|problem: WireError| Lost::Foreign(format!("{problem}")))?;
+                self.membership.learn(&order);
+                match self
+                    .orders
+                    .try_send(Errand::Order(OrderId(frame.id), order, frame.life))
+                {
                     Ok(()) => {}
                     // The controller repeats what it still waits for when the session opens anew.
                     Err(TrySendError::Full(_)) => return Err(Lost::Orders),
@@ -251,5 +329,64 @@ impl Uplink {
             None => tracing::debug!("the controller said something this version does not know"),
         }
         Ok(())
+    }
+}
+
+/// The witnesses that can be read; one that cannot is no witness.
+fn peers(listed: Vec<v1::Peer>) -> Vec<Peer> {
+    let read = listed.into_iter().filter_map(|peer| Peer::try_from(peer).ok());
+    read.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_model::{Body, Entity, EvidenceId, NodeId, Source, Timestamp};
+
+    use super::*;
+
+    fn line(seq: u64, bytes: usize) -> Evidence {
+        Evidence {
+            id: EvidenceId {
+                node: NodeId::from("n1"),
+                seq: Sequence(seq),
+            },
+            at: Timestamp(1),
+            source: Source::JobLog,
+            entity: Entity::Unknown,
+            body: Body::Line {
+                text: "x".repeat(bytes),
+                context: Vec::new(),
+                repeats: 1,
+            },
+            marks: Vec::new(),
+            synthetic: false,
+        }
+    }
+
+    /// RG-9: the controller takes messages up to a few MiB.
+    #[test]
+    fn a_batch_ends_at_its_bytes_and_one_large_piece_goes_alone() {
+        let batch = |sizes: &[usize]| {
+            (1..)
+                .zip(sizes)
+                .map(|(seq, bytes)| line(seq, *bytes))
+                .collect::<Vec<_>>()
+        };
+        let newest = |sizes: &[usize]| {
+            let (newest, message) = evidence_message(batch(sizes), &ClockOffset::default())?;
+            assert_eq!(message.len() as u64, newest.0);
+            Some(newest.0)
+        };
+        assert_eq!(newest(&[]), None);
+        assert_eq!(newest(&[10, 10, 10]), Some(3));
+        assert_eq!(
+            newest(&[
+                EVIDENCE_BATCH_BYTES / 2,
+                EVIDENCE_BATCH_BYTES / 3,
+                EVIDENCE_BATCH_BYTES / 3
+            ]),
+            Some(2)
+        );
+        assert_eq!(newest(&[2 * EVIDENCE_BATCH_BYTES, 10]), Some(1));
     }
 }

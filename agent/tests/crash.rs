@@ -9,13 +9,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rankguard_agent::{keep_arenas, run};
+use rankguard_agent::{RankPeers, keep_arenas, run};
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, TensorBox};
 use rankguard_model::{Body, Generation, JobId, Order, RestoreBytes, RestorePoint, Step};
 use rankguard_rank::RankClient;
 use serde_json::json;
 use support::agent::{client_at, settings, tells_its_socket};
+use support::guard::guarded;
 use support::{FakeController, LIMIT, gone, launch};
 
 /// Set for the process that this binary starts to be killed.
@@ -32,6 +33,8 @@ async fn agent_process() {
     let keeper = ["arenas_process", "--exact", "--nocapture"].map(OsString::from);
     settings.arena_process = vec![std::env::current_exe().unwrap().into()];
     settings.arena_process.extend(keeper);
+    // The test speaks for the ranks, and is none of their processes.
+    settings.rank_peers = RankPeers::SameUser;
     let _ = run(settings, std::future::pending()).await;
 }
 
@@ -52,7 +55,8 @@ impl Process {
         command
             .env(STATE, state)
             .env(CONTROLLER, controller.address.to_string());
-        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        guarded(&mut command).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(command.spawn().unwrap())
     }
 }
 
@@ -91,6 +95,7 @@ async fn ranks_die_with_an_agent_that_is_killed_and_its_fence_stands_afterwards(
         job: JobId::from("train"),
         generation: Generation(3),
         reserve_port: false,
+        nodes: Vec::new(),
     };
     controller.order(&stale).await;
     controller
@@ -259,6 +264,7 @@ async fn an_agent_that_was_killed_finds_its_arenas_again() {
             job: later.clone(),
             generation: Generation(1),
             reserve_port: false,
+            nodes: Vec::new(),
         })
         .await;
     let fenced = |body: &Body| matches!(body, Body::Fenced { job, .. } if *job == later).then_some(());

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rankguard_agent::{KernelLogSource, Settings, run};
 use rankguard_model::{Body, Entity, Evidence, NodeId, Source};
+use support::guard::guarded;
 use support::{FakeController, NOBODY};
 
 /// Set for the process that this binary starts to be killed.
@@ -79,7 +80,8 @@ impl Process {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["agent_process", "--exact", "--nocapture"]);
         command.env(STATE, state).env(CONTROLLER, controller);
-        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+        guarded(&mut command).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(command.spawn().unwrap())
     }
 }
 
@@ -331,7 +333,10 @@ async fn a_full_disk_loses_nothing_and_is_written_again_when_there_is_room() {
     command
         .env(STATE, dir.path())
         .env(CONTROLLER, controller.address.to_string());
-    command.env(SMALL_DISK, "1").stdout(Stdio::null()).stderr(Stdio::null());
+    guarded(&mut command)
+        .env(SMALL_DISK, "1")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let _agent = Process(command.spawn().unwrap());
     let until = Instant::now() + LIMIT;
     while !dir.path().join("limited").exists() {

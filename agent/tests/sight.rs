@@ -155,6 +155,7 @@ async fn a_job_that_lacks_something_is_answered_with_what_and_with_what_must_be_
                 write_paths: vec!["/no/such/store".to_owned()],
                 deadline_ms: 10_000,
                 between: Vec::new(),
+                links: Vec::new(),
             };
             controller.order(&Order::Preflight(wanted)).await;
             let answer = |body: &Body| match body {
@@ -205,6 +206,7 @@ async fn a_node_that_nobody_reaches_is_named_by_the_one_that_measures() {
                     peer("c", NOBODY),
                     peer("d", &address),
                 ],
+                links: Vec::new(),
             };
             controller.order(&Order::Preflight(wanted)).await;
             let answer = |body: &Body| match body {

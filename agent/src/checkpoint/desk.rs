@@ -8,17 +8,15 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use rankguard_checkpoint::arena::RestoredSlot;
 use rankguard_checkpoint::format::{CheckpointId, TensorBox};
-use rankguard_checkpoint::restore::{Request, assemble_many};
-use rankguard_checkpoint::source::{ArenaSource, ChunkSource};
-use rankguard_checkpoint::{Arena, Checkpoint, Lease, Store, StoreError, in_background};
+use rankguard_checkpoint::{Arena, Checkpoint, in_background};
 use rankguard_model::{Body, CommitLevel, Launch, Rank, RankRef, RestoreBytes, RestorePoint, Source, Step};
 use rankguard_proto::v1;
 
 use super::Checkpoints;
 use super::arenas::{Arenas, Asked, Place};
 use super::error::DeskError;
+use super::fetch::id_of;
 use super::joint::{Wish, overlap};
 use super::persist::{Errand, Then, told};
 use crate::settings::ImageSettings;
@@ -176,17 +174,13 @@ impl Desk {
     pub(crate) fn restore(&self, point: &RestorePoint, wanted: &[TensorBox], hand: Hand<'_>) -> Result<(), DeskError> {
         let started = Instant::now();
         let place = self.current().ok_or(DeskError::NoArena)?;
-        let store = Store::at(&self.launch.checkpoint_store);
-        let id = CheckpointId {
-            step: point.step,
-            generation: point.generation,
-        };
-        let (_lease, checkpoint) = self.load(&store, id)?;
+        let until = started + self.all.restore_retry;
+        let (_lease, checkpoint) = self.load_until(&place, id_of(point), until)?;
         let states = checkpoint.indexes.iter();
         let states = states.map(|index| (index.rank, index.state.to_string())).collect();
         let from = match place.arena.geometry().is_windowed() {
-            true => self.restore_parts(&place, &checkpoint, wanted, states, hand)?,
-            false => self.restore_whole(&place, &checkpoint, wanted, states, hand)?,
+            true => self.restore_parts(&place, &checkpoint, wanted, states, until, hand)?,
+            false => self.restore_whole(&place, &checkpoint, wanted, states, until, hand)?,
         };
         let body = Body::Restored {
             step: point.step,
@@ -206,6 +200,7 @@ impl Desk {
         checkpoint: &Checkpoint,
         wanted: &[TensorBox],
         states: States,
+        until: Instant,
         hand: Hand<'_>,
     ) -> Result<RestoreBytes, DeskError> {
         let bytes = wanted.iter().filter_map(TensorBox::bytes).sum();
@@ -238,8 +233,7 @@ impl Desk {
                     }
                 }
                 let ranks = self.launch.ranks.len();
-                let fetch =
-                    |wishes: &[Wish]| self.with_sources(checkpoint, |sources| self.fetch(checkpoint, wishes, sources));
+                let fetch = |wishes: &[Wish]| self.fetch_until(place, checkpoint, wishes, until);
                 if overlap(checkpoint, wanted, ranks) {
                     let group = (self.rank.job.clone(), self.rank.generation);
                     self.all.joint.serve(&group, ranks, &wish, fetch)?
@@ -250,79 +244,6 @@ impl Desk {
         };
         hand(restored).map_err(DeskError::Hand)?;
         Ok(from)
-    }
-
-    /// The committed checkpoint, held so that retention takes nothing of it away; out of the object store where the job has
-    /// one and the store on disk has lost it. Shards need not be there: their chunks may be nearer.
-    fn load(&self, store: &Store, id: CheckpointId) -> Result<(Lease, Checkpoint), DeskError> {
-        let job = &self.rank.job;
-        let held = || Ok((store.lease(job, id)?, store.describe(job, id)?));
-        let lost: StoreError = match held() {
-            Ok(found) => return Ok(found),
-            Err(problem) => problem,
-        };
-        match self.all.pull(&self.launch, store, id) {
-            None => Err(lost.into()),
-            Some(Ok(())) => {
-                let told = format!("checkpoint {id} came back from the object store: {lost}");
-                self.all.intake.gap(Source::Checkpoint, told, None);
-                Ok(held()?)
-            }
-            Some(Err(problem)) => {
-                tracing::warn!(%problem, "the object store cannot help");
-                Err(lost.into())
-            }
-        }
-    }
-
-    /// Does `work` with all that may hold chunks of a checkpoint, nearest first.
-    pub(super) fn with_sources<T>(&self, checkpoint: &Checkpoint, work: impl FnOnce(&[&dyn ChunkSource]) -> T) -> T {
-        let store = Store::at(&self.launch.checkpoint_store);
-        let places = self.all.arenas.of(&self.rank.job);
-        let here = ArenaSource::new(places.iter().map(|place| &*place.arena));
-        let (peers, mirror) = (
-            self.all.peers(&self.launch.peers, self.launch.generation),
-            self.all.mirror_source(&self.launch),
-        );
-        let mut sources: Vec<&dyn ChunkSource> = vec![&here, &*self.all.shelf];
-        sources.extend(peers.iter().map(|peer| peer as &dyn ChunkSource));
-        let rebuilt = self.all.rebuilt(&self.launch, &checkpoint.indexes, sources.clone());
-        sources.extend(rebuilt.iter().map(|rebuilt| rebuilt as &dyn ChunkSource));
-        sources.push(&store);
-        sources.extend(mirror.iter().map(|mirror| mirror as &dyn ChunkSource));
-        work(&sources)
-    }
-
-    /// Fills slots with the wanted boxes, back to back. What several of them want is read once.
-    pub(super) fn fetch(
-        &self,
-        checkpoint: &Checkpoint,
-        wishes: &[Wish],
-        sources: &[&dyn ChunkSource],
-    ) -> Result<RestoreBytes, DeskError> {
-        let targets = wishes
-            .iter()
-            .map(|wish| wish.arena.begin_restore(wish.slot, self.rank.generation));
-        let mut targets: Vec<RestoredSlot<'_>> = targets.collect::<Result<_, _>>()?;
-        let mut requests: Vec<Request<'_>> = wishes
-            .iter()
-            .zip(&mut targets)
-            .map(|(wish, target)| Request {
-                wanted: &wish.wanted,
-                out: target,
-            })
-            .collect();
-        let report =
-            assemble_many(&checkpoint.manifest, &checkpoint.indexes, &mut requests, sources).inspect_err(|_| {
-                for wish in wishes {
-                    let _ = wish.arena.release(wish.slot);
-                }
-            })?;
-        for repair in &report.repairs {
-            tracing::warn!(repair, "a damaged copy of a chunk was passed over");
-            self.all.intake.gap(Source::Checkpoint, repair.clone(), None);
-        }
-        Ok(report.bytes)
     }
 }
 

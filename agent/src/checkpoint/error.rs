@@ -1,8 +1,12 @@
 //! What a rank is told when its wish cannot be met.
 
-use rankguard_checkpoint::StoreError;
+use std::sync::Arc;
+
 use rankguard_checkpoint::arena::ArenaError;
 use rankguard_checkpoint::restore::RestoreError;
+use rankguard_checkpoint::{ReadFailure, StoreError};
+use rankguard_checkpoint_tiers::object::ObjectError;
+use rankguard_model::with_causes;
 
 /// Why a rank's wish cannot be met.
 #[derive(Debug, thiserror::Error)]
@@ -19,21 +23,78 @@ pub(crate) enum DeskError {
     Hand(#[source] std::io::Error),
     #[error("the rank has not taken the part before out of its window for {0:?}")]
     NotTaken(std::time::Duration),
-    #[error("read the checkpoint: {0}")]
-    Store(#[from] StoreError),
+    #[error("a later generation of the job acts by now")]
+    Fenced,
+    #[error("read the checkpoint: {}", shown(.store, .mirror.as_deref()))]
+    Load {
+        store: StoreError,
+        /// `None` where the job has no object store.
+        mirror: Option<Arc<ObjectError>>,
+    },
     #[error("restore: {0}")]
     Restore(#[from] RestoreError),
 }
 
 impl DeskError {
-    /// Whether the checkpoint itself is at fault, so that nobody should be sent to it again.
-    pub(crate) fn is_damage(&self) -> bool {
+    /// What it proves about the checkpoint.
+    pub(crate) fn failure(&self) -> ReadFailure {
         match self {
-            Self::Arena(_) | Self::NoArena | Self::Memory(_) | Self::Own(_) | Self::Hand(_) | Self::NotTaken(_) => {
-                false
+            Self::Arena(_)
+            | Self::NoArena
+            | Self::Memory(_)
+            | Self::Own(_)
+            | Self::Hand(_)
+            | Self::NotTaken(_)
+            | Self::Fenced => ReadFailure::Invalid,
+            Self::Load { store, mirror } => {
+                let mirror = mirror
+                    .as_ref()
+                    .map_or(ReadFailure::Missing, |problem| problem.failure());
+                of_manifests(store.failure(), mirror)
             }
-            Self::Store(problem) => !problem.is_retryable(),
-            Self::Restore(problem) => !matches!(problem, RestoreError::Destination { .. }),
+            Self::Restore(problem) => problem.failure(),
+        }
+    }
+}
+
+/// The failure of both places that should hold manifest and indexes. That neither has them is no proof: a file system that is
+/// not mounted looks alike.
+fn of_manifests(store: ReadFailure, mirror: ReadFailure) -> ReadFailure {
+    match (store, mirror) {
+        (ReadFailure::Invalid, _) | (_, ReadFailure::Invalid) => ReadFailure::Invalid,
+        (ReadFailure::Damaged, ReadFailure::Damaged | ReadFailure::Missing)
+        | (ReadFailure::Missing, ReadFailure::Damaged) => ReadFailure::Damaged,
+        _ => ReadFailure::Unavailable,
+    }
+}
+
+fn shown(store: &StoreError, mirror: Option<&ObjectError>) -> String {
+    let store = with_causes(store);
+    match mirror {
+        Some(mirror) => format!("{store}; the object store cannot supply it: {}", with_causes(mirror)),
+        None => store,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rg_2_a_checkpoint_is_damaged_only_where_no_tier_may_hold_a_good_copy() {
+        use ReadFailure::{Conflict, Damaged, Invalid, Missing, Unavailable};
+        for (store, mirror, both) in [
+            (Damaged, Damaged, Damaged),
+            (Damaged, Missing, Damaged),
+            (Missing, Damaged, Damaged),
+            (Missing, Missing, Unavailable),
+            (Damaged, Unavailable, Unavailable),
+            (Unavailable, Damaged, Unavailable),
+            (Damaged, Conflict, Unavailable),
+            (Conflict, Missing, Unavailable),
+            (Invalid, Damaged, Invalid),
+        ] {
+            assert_eq!(of_manifests(store, mirror), both, "{store}, {mirror}");
         }
     }
 }

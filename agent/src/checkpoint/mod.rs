@@ -6,6 +6,7 @@ mod dedupe;
 mod desk;
 mod error;
 mod farewell;
+mod fetch;
 mod finish;
 mod joint;
 mod keeper;
@@ -13,6 +14,8 @@ mod mirror;
 mod parity;
 mod peer;
 mod persist;
+mod restore_report;
+mod retry;
 mod streamed;
 
 use std::collections::BTreeMap;
@@ -37,9 +40,10 @@ use self::arenas::Arenas;
 use self::dedupe::Dedupe;
 use self::joint::Joint;
 use self::keeper::{Keeper, Kept, Label};
-use self::mirror::Mirrors;
-use self::peer::{ArenaHolder, Parts};
+use self::mirror::{Mirrors, PullTable};
+use self::peer::ArenaHolder;
 use crate::intake::Intake;
+use crate::membership::Membership;
 use crate::preflight::host::available;
 use crate::ranks::Roster;
 use crate::settings::{ImageSettings, Settings};
@@ -58,7 +62,7 @@ pub(crate) struct Checkpoints {
     /// How fast copies may leave.
     cap: Arc<Cap>,
     network: Network,
-    parts: Arc<Parts>,
+    membership: Membership,
     /// The newest committed checkpoint of each job, as the controller told it.
     kept: Mutex<BTreeMap<JobId, (Generation, Step)>>,
     /// Rings with every commit.
@@ -72,6 +76,10 @@ pub(crate) struct Checkpoints {
     runtime: Handle,
     peer_fetch: Duration,
     share_wait: Duration,
+    /// How long a restore is tried again while a tier cannot be read.
+    restore_retry: Duration,
+    /// Pulls out of object stores that are under way.
+    pulls: PullTable,
     images: ImageSettings,
     /// Where the system says how much memory there is.
     proc_root: PathBuf,
@@ -92,7 +100,7 @@ impl Checkpoints {
             shelf,
             cap: Arc::new(Cap::new(settings.images.copy_rate)),
             network: settings.network.clone(),
-            parts: Arc::default(),
+            membership: Membership::default(),
             kept: Mutex::default(),
             committed: Notify::new(),
             ending: watch::Sender::new(false),
@@ -103,6 +111,8 @@ impl Checkpoints {
             runtime,
             peer_fetch: settings.intervals.peer_fetch,
             share_wait: settings.intervals.share_wait,
+            restore_retry: settings.intervals.restore_retry,
+            pulls: PullTable::default(),
             images: settings.images,
             proc_root: settings.proc_root.clone(),
             sysfs_root: settings.sysfs_root.clone(),
@@ -137,6 +147,11 @@ impl Checkpoints {
         self.arenas.end();
     }
 
+    /// The nodes that the controller named.
+    pub(crate) fn membership(&self) -> &Membership {
+        &self.membership
+    }
+
     /// Where one rank is served.
     pub(crate) fn desk(self: &Arc<Self>, rank: &RankRef, local_rank: u32, launch: &Arc<Launch>) -> Desk {
         Desk::new(self.clone(), rank.clone(), local_rank, launch.clone())
@@ -148,7 +163,7 @@ impl Checkpoints {
         let holdings = Holdings {
             sums: Some(self.sums.clone()),
             others,
-            callers: Some(self.parts.clone()),
+            callers: Some(Arc::new(self.membership.clone())),
             ..Holdings::new(self.shelf.clone())
         };
         BulkServer::bind((host, 0).into(), &self.network, holdings, ServerLimits::default()).await
@@ -169,7 +184,7 @@ impl Checkpoints {
         self.arenas.release(&launch.job, |held| Some(held) != keep);
         self.release_kept(&launch.job, |id| Some((id.generation, id.step)) != keep);
         self.mirrors.start(launch);
-        self.parts.start(launch);
+        self.membership.launch(launch);
         self.arenas.release_unsealed(&launch.job, launch.generation);
     }
 
@@ -218,6 +233,6 @@ impl Checkpoints {
         self.dedupe.forget(job);
         self.release_kept(job, |_| true);
         self.mirrors.forget(job);
-        self.parts.forget(job);
+        self.membership.forget(job);
     }
 }

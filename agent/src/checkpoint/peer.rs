@@ -2,19 +2,16 @@
 //!
 //! Absent: letting go of what is kept for a job whose nodes this one is no longer among, before that job ends.
 
-use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs as _};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use rankguard_checkpoint::ImageSource;
 use rankguard_checkpoint::source::ArenaSource;
-use rankguard_checkpoint_tiers::bulk::{BulkError, BulkPeer, BulkSource, Callers, Holder, Keep, Limits, Name, What};
+use rankguard_checkpoint_tiers::bulk::{BulkError, BulkPeer, BulkSource, Holder, Keep, Limits, Name, What};
 use rankguard_checkpoint_tiers::placement::{Member, plan_replicas};
 use rankguard_identity::Expected;
-use rankguard_model::{
-    Body, CopyTier, Generation, JobId, Launch, NodeId, Peer, Rank, RankRef, Source, Step, with_causes,
-};
+use rankguard_model::{Body, CopyTier, Generation, Launch, NodeId, Peer, Rank, RankRef, Source, Step, with_causes};
 use tokio::task::JoinHandle;
 
 use super::Checkpoints;
@@ -45,32 +42,6 @@ impl Holder for ArenaHolder {
             }
         }
         Some(Ok(all))
-    }
-}
-
-/// Who has a part in the generations that run here.
-impl Callers for Parts {
-    fn may(&self, node: &NodeId, job: &JobId, generation: Generation) -> bool {
-        let all = self.0.lock().expect("no holder of the parts panics");
-        match all.get(job) {
-            Some((known, nodes)) if *known == generation => nodes.contains(node),
-            _ => true,
-        }
-    }
-}
-
-/// The nodes of the newest generation of each job that this one has a part in.
-#[derive(Debug, Default)]
-pub(super) struct Parts(Mutex<BTreeMap<JobId, (Generation, Vec<NodeId>)>>);
-
-impl Parts {
-    pub(super) fn start(&self, launch: &Launch) {
-        let mut all = self.0.lock().expect("no holder of the parts panics");
-        all.insert(launch.job.clone(), (launch.generation, launch.nodes.clone()));
-    }
-
-    pub(super) fn forget(&self, job: &JobId) {
-        self.0.lock().expect("no holder of the parts panics").remove(job);
     }
 }
 

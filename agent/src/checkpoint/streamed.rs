@@ -60,11 +60,13 @@ impl Desk {
         checkpoint: &Checkpoint,
         wanted: &[TensorBox],
         states: States,
+        until: Instant,
         hand: Hand<'_>,
     ) -> Result<RestoreBytes, DeskError> {
         let parts = parts(wanted, place.arena.geometry().window);
         self.with_sources(checkpoint, |sources| {
-            let (mut from, mut states) = (RestoreBytes::default(), Some(states));
+            let mut from = RestoreBytes::default();
+            let mut states = Some(states);
             for (nth, part) in parts.iter().enumerate() {
                 self.wait_empty(&place.arena)?;
                 let wish = Wish {
@@ -72,7 +74,10 @@ impl Desk {
                     arena: place.arena.clone(),
                     slot: 0,
                 };
-                let got = self.fetch(checkpoint, &[wish], sources)?;
+                let wishes = [wish];
+                // Sources that have failed once are made anew for the tries that follow.
+                let got = self.fetch(checkpoint, &wishes, sources);
+                let got = got.or_else(|problem| self.fetch_after(problem, place, checkpoint, &wishes, until))?;
                 from.arena += got.arena;
                 from.peer += got.peer;
                 from.disk += got.disk;

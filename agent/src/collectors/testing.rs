@@ -13,6 +13,7 @@ use crate::knowledge::Knowledge;
 use crate::ranks::Roster;
 use crate::sighting::Sighting;
 use crate::spool::Spool;
+use crate::supervisor::RankProcess;
 use crate::uses::Uses;
 
 /// A reporter whose spool lies in `folder`; it cannot be opened twice.
@@ -42,7 +43,7 @@ pub(crate) fn rank(number: u32) -> RankRef {
 /// Makes a rank known under a process id.
 pub(crate) fn run(roster: &Roster, rank: &RankRef, pid: u32) {
     roster.expect(rank.clone(), 0, Arc::new(launch(rank)));
-    roster.started(rank, pid);
+    roster.started(rank, process(pid));
 }
 
 /// The order that started a rank, which is the only one of its job.
@@ -66,6 +67,7 @@ pub(crate) fn launch(rank: &RankRef) -> Launch {
         peers: Vec::new(),
         nodes: Vec::new(),
         tiers: rankguard_model::CheckpointTiers::default(),
+        user: None,
     }
 }
 
@@ -89,4 +91,13 @@ pub(crate) fn told(sighting: &Sighting) -> String {
         other => format!("{other:?}"),
     };
     format!("{} | {class} | {says}", sighting.entity)
+}
+
+/// The process of a rank, by its number.
+pub(crate) fn process(pid: u32) -> RankProcess {
+    RankProcess {
+        pid,
+        uid: 0,
+        supervisor: 0,
+    }
 }

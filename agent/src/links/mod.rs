@@ -1,26 +1,38 @@
 //! The ways between nodes, measured pair by pair: what each agent does for it, and who measures with whom.
 
+mod contact;
 mod plan;
 mod survey;
+#[cfg(test)]
+mod tests;
 mod transfer;
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rankguard_identity::{DialError, Expected, Network};
-use rankguard_model::NodeId;
+use rankguard_identity::{Caller, DialError, Expected, Network, Refusal, Role};
+use rankguard_model::{NodeId, Printable};
 use rankguard_proto::v1;
 use rankguard_proto::v1::links_client::LinksClient;
 use rankguard_proto::v1::links_server::Links;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::transport::Endpoint;
 use tonic::{Request, Response, Status};
 
+use crate::lease::RankLease;
+
+pub(crate) use contact::ask_contact;
 pub use plan::{Blame, Measured, Pair, Search};
 pub(crate) use survey::before_job;
 pub use survey::{Survey, survey};
 
+use crate::membership::{Membership, host_of};
+
 /// Longest a port is open, or a measurement lasts, whatever was asked for.
 const LONGEST: Duration = Duration::from_secs(60);
+/// Characters of a host that a refusal repeats.
+const HOST_MAX: usize = 260;
 /// Beside the measurement itself: connecting, the pings, a slow answer.
 const SLACK: Duration = Duration::from_secs(5);
 
@@ -33,18 +45,83 @@ pub struct Station {
     pub address: String,
 }
 
-/// What an agent does for those who measure. Holds nothing; a port is open for one sender and one moment.
+/// Measurements of one kind, sent or received, that run at a time: a node has a part in one at a time, and several jobs and
+/// operators may measure.
+const AT_ONCE: usize = 8;
+
+/// What an agent does for those who measure, and for agents that lost the controller: it opens a port for one sender and one
+/// moment, sends to such a port, and reports the age of its newest contact with the controller.
+///
+/// Agents measure only with the nodes that the controller named ([`Membership`]); operators, who may start programs on every
+/// node, measure between any. Without an identity only addresses of loopback are sent to.
 #[derive(Debug, Clone)]
 pub(crate) struct LinkService {
     /// The address that ports are opened at.
-    pub(crate) host: String,
+    host: String,
+    network: Network,
+    membership: Membership,
+    /// Has the age of the newest contact with the controller.
+    lease: RankLease,
+    sinks: Arc<Semaphore>,
+    sends: Arc<Semaphore>,
+}
+
+impl LinkService {
+    /// A service that opens ports at `host`.
+    pub(crate) fn new(host: String, network: Network, membership: Membership, lease: RankLease) -> Self {
+        Self {
+            host,
+            network,
+            membership,
+            lease,
+            sinks: Arc::new(Semaphore::new(AT_ONCE)),
+            sends: Arc::new(Semaphore::new(AT_ONCE)),
+        }
+    }
+
+    /// The node that calls; `None` for operators, and on loopback where callers have no names.
+    fn calling_node<T>(request: &Request<T>) -> Option<NodeId> {
+        let name = Caller::of(request)?.name.clone()?;
+        (name.role() == Role::Agent).then(|| NodeId::from(name.own()))
+    }
+
+    fn refuse<T>(&self, request: &Request<T>, what: &str) -> Status {
+        let address = Caller::of(request).and_then(|caller| caller.address);
+        self.network.refusals().tell(Refusal::Node, address, what);
+        Status::permission_denied(what)
+    }
+
+    /// The address that a sender connects to, resolved once: what was checked is what is used.
+    fn target(&self, host: &str, port: u16) -> Result<SocketAddr, Status> {
+        let mut found = (host, port)
+            .to_socket_addrs()
+            .map_err(|problem| Status::invalid_argument(format!("cannot resolve {host:?}: {problem}")))?;
+        let target = found.next();
+        let target = target.ok_or_else(|| Status::invalid_argument(format!("{host:?} has no address")))?;
+        match self.network.may_use(target.ip()) {
+            Ok(()) => Ok(target),
+            Err(problem) => Err(Status::permission_denied(problem.to_string())),
+        }
+    }
+}
+
+fn place(room: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Status> {
+    let busy = |_| Status::resource_exhausted(format!("{AT_ONCE} measurements run here already; measure again later"));
+    room.clone().try_acquire_owned().map_err(busy)
 }
 
 #[tonic::async_trait]
 impl Links for LinkService {
     async fn open_sink(&self, request: Request<v1::SinkRequest>) -> Result<Response<v1::SinkReply>, Status> {
+        if let Some(node) = Self::calling_node(&request)
+            && !self.membership.may_receive_from(&node).await
+        {
+            let what = format!("agent {node} may not measure with this node: the controller named no such measurement");
+            return Err(self.refuse(&request, &what));
+        }
         let wanted = request.into_inner();
         let word = word(&wanted.word)?;
+        let place = place(&self.sinks)?;
         let deadline = Duration::from_millis(wanted.deadline_ms).min(LONGEST);
         let open = TcpListener::bind((self.host.as_str(), 0));
         // A name that only other nodes resolve to this one cannot be bound.
@@ -57,6 +134,7 @@ impl Links for LinkService {
             if let Err(problem) = transfer::receive(&listener, word, deadline) {
                 tracing::debug!(%problem, "a measurement was not received to its end");
             }
+            drop(place);
         });
         Ok(Response::new(v1::SinkReply {
             port: u32::from(address.port()),
@@ -64,19 +142,43 @@ impl Links for LinkService {
     }
 
     async fn measure(&self, request: Request<v1::MeasureRequest>) -> Result<Response<v1::MeasureReply>, Status> {
+        if let Some(node) = Self::calling_node(&request) {
+            let host = &request.get_ref().host;
+            if !self.membership.may_send_to(&node, host).await {
+                let what = format!(
+                    "agent {node} may not have this node send to {}: the controller named no such measurement",
+                    Printable::first(host, HOST_MAX)
+                );
+                return Err(self.refuse(&request, &what));
+            }
+        }
         let wanted = request.into_inner();
         let word = word(&wanted.word)?;
         let port = u16::try_from(wanted.port).map_err(|_| Status::invalid_argument("no TCP port"))?;
+        let place = place(&self.sends)?;
         let lasts = Duration::from_millis(wanted.duration_ms).min(LONGEST);
         let deadline = Duration::from_millis(wanted.deadline_ms).min(LONGEST);
-        let send = move || transfer::send(&wanted.host, port, word, lasts, deadline);
+        let service = self.clone();
+        let send = move || {
+            let target = service.target(&wanted.host, port)?;
+            let measured = transfer::send(target, word, lasts, deadline);
+            drop(place);
+            measured.map_err(|problem| Status::unavailable(problem.to_string()))
+        };
         let measured = tokio::task::spawn_blocking(send)
             .await
-            .map_err(|_| Status::internal("the sender failed"))?;
-        let measured = measured.map_err(|problem| Status::unavailable(problem.to_string()))?;
+            .map_err(|_| Status::internal("the sender failed"))??;
         Ok(Response::new(v1::MeasureReply {
             bytes_per_s: measured.bandwidth,
             latency_s: measured.latency,
+        }))
+    }
+
+    async fn controller_contact(&self, _: Request<v1::ContactRequest>) -> Result<Response<v1::ContactReply>, Status> {
+        let age = self.lease.contact_age();
+        Ok(Response::new(v1::ContactReply {
+            has_contact: age.is_some(),
+            age_ms: age.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
         }))
     }
 }
@@ -110,11 +212,7 @@ pub async fn measure(network: &Network, from: &Station, to: &Station, lasts: Dur
         .open_sink(sink)
         .await
         .map_err(|status| format!("{to_address}: {}", status.message()))?;
-    let host = to_address
-        .rsplit_once(':')
-        .map_or(to_address.as_str(), |(host, _)| host)
-        .trim_matches(['[', ']'])
-        .to_owned();
+    let host = host_of(to_address).to_owned();
     let wanted = v1::MeasureRequest {
         host,
         port: port.into_inner().port,
@@ -139,10 +237,19 @@ async fn client(
     station: &Station,
     limit: Duration,
 ) -> Result<LinksClient<tonic::transport::Channel>, String> {
+    client_within(network, station, SLACK, limit).await
+}
+
+async fn client_within(
+    network: &Network,
+    station: &Station,
+    connect_limit: Duration,
+    limit: Duration,
+) -> Result<LinksClient<tonic::transport::Channel>, String> {
     let Station { node, address } = station;
     let endpoint =
         Endpoint::from_shared(format!("http://{address}")).map_err(|problem| format!("{address}: {problem}"))?;
-    let connector = network.connector(Expected::Agent(node.clone()), SLACK);
+    let connector = network.connector(Expected::Agent(node.clone()), connect_limit);
     let channel = endpoint.timeout(limit).connect_with_connector(connector).await;
     let channel = channel.map_err(|problem| {
         // Where certificates are the matter, they are what a person must know of.

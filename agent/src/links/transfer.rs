@@ -4,7 +4,7 @@
 //! a time, traffic in both directions.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::plan::Measured;
@@ -95,19 +95,9 @@ fn limit(stream: &TcpStream, until: Instant) -> io::Result<()> {
 }
 
 /// Sends for a while to a receiver, and says how fast it went.
-pub(super) fn send(
-    host: &str,
-    port: u16,
-    word: [u8; WORD],
-    lasts: Duration,
-    deadline: Duration,
-) -> io::Result<Measured> {
+pub(super) fn send(target: SocketAddr, word: [u8; WORD], lasts: Duration, deadline: Duration) -> io::Result<Measured> {
     let until = Instant::now() + deadline;
-    let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs()?.collect();
-    let address = addresses
-        .first()
-        .ok_or_else(|| io::Error::other("the host has no address"))?;
-    let mut stream = TcpStream::connect_timeout(address, deadline)?;
+    let mut stream = TcpStream::connect_timeout(&target, deadline)?;
     stream.set_nodelay(true)?;
     limit(&stream, until)?;
     stream.write_all(&word)?;
@@ -153,10 +143,10 @@ mod tests {
     #[test]
     fn a_sender_and_a_receiver_agree_and_a_stranger_is_sent_away() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let target = listener.local_addr().unwrap();
         let receiver = std::thread::spawn(move || receive(&listener, [7; WORD], LIMIT));
-        assert!(send("127.0.0.1", port, [8; WORD], Duration::ZERO, LIMIT).is_err());
-        let measured = send("127.0.0.1", port, [7; WORD], Duration::from_millis(20), LIMIT).unwrap();
+        assert!(send(target, [8; WORD], Duration::ZERO, LIMIT).is_err());
+        let measured = send(target, [7; WORD], Duration::from_millis(20), LIMIT).unwrap();
         let count = receiver.join().unwrap().unwrap();
         assert!(
             count > 0 && measured.bandwidth > 0.0 && measured.latency > 0.0,
@@ -167,10 +157,10 @@ mod tests {
     #[test]
     fn nobody_waits_longer_than_the_deadline() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let target = listener.local_addr().unwrap();
         let short = Duration::from_millis(50);
         // A listener that never serves: the connection stands, and nothing answers.
-        let told = send("127.0.0.1", port, [7; WORD], short, short);
+        let told = send(target, [7; WORD], short, short);
         assert!(told.is_err(), "{told:?}");
         let told = receive(&listener, [7; WORD], short);
         assert!(told.is_err(), "{told:?}");

@@ -26,8 +26,9 @@ pub(crate) use otlp::{LogQueue, Outlet, start as start_otlp};
 pub use otlp::{OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings};
 pub(crate) use snapshot::Snapshots;
 pub use view::{
-    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, HostView, IdentityView, LocalError, MigView,
-    OtlpView, PressureView, RankView, RefusedView, RoomView, SeriesView, SpoolView, UplinkView,
+    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, HostView, IdentityView, LeaseView,
+    LocalError, MigView, OtlpView, PressureView, RankRightsView, RankView, RefusedView, RoomView, SeriesView,
+    SpoolView, UplinkView,
 };
 
 pub use local::ask as ask_agent;

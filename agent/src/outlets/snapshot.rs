@@ -7,10 +7,11 @@ use rankguard_model::{NodeId, Timestamp};
 
 use super::board::Board;
 use super::otlp::LogQueue;
-use super::view::{AgentView, CollectorView, IdentityView};
+use super::view::{AgentView, CollectorView, IdentityView, RankRightsView};
 use crate::clock;
 use crate::collectors::Stop;
 use crate::knowledge::Knowledge;
+use crate::lease::RankLease;
 use crate::ranks::Roster;
 use crate::spool::Spool;
 
@@ -22,11 +23,13 @@ pub(crate) struct Snapshots {
     pub(crate) board: Board,
     pub(crate) spool: Arc<Spool>,
     pub(crate) roster: Roster,
+    pub(crate) lease: RankLease,
     pub(crate) knowledge: Knowledge,
     pub(crate) stop: Stop,
     pub(crate) network: Network,
     /// Whether faults may be injected.
     pub(crate) injection: bool,
+    pub(crate) rank_rights: RankRightsView,
     /// What is exported, if it is.
     pub(crate) otlp: Option<LogQueue>,
 }
@@ -58,10 +61,12 @@ impl Snapshots {
             series: counts.series(),
             codes: counts.codes(),
             injection: self.injection,
+            rank_rights: Some(self.rank_rights.clone()),
             injections: counts.injections.clone(),
             newest_injections: counts.newest_injections.clone().into(),
             series_beyond_limit: counts.beyond,
             uplink: counts.uplink,
+            lease: self.lease.view(),
             dropped: counts.dropped,
             evidence: counts.evidence,
             gaps: counts.gaps,

@@ -74,6 +74,7 @@ pub(crate) fn snapshots(folder: &Path) -> Snapshots {
     let batch = intake.drain();
     spool.append(&batch, &[]).expect("the spool takes it");
     Snapshots {
+        lease: crate::lease::RankLease::new(Duration::from_secs(30)),
         knowledge: Knowledge::default(),
         node,
         started: Timestamp(1_700_000_000_000_000_000),
@@ -83,6 +84,7 @@ pub(crate) fn snapshots(folder: &Path) -> Snapshots {
         stop,
         network: rankguard_identity::Network::loopback(),
         injection: true,
+        rank_rights: super::RankRightsView::default(),
         otlp: Some(LogQueue::new("127.0.0.1:4317")),
     }
 }

@@ -29,6 +29,9 @@ pub struct AgentView {
     pub identity: Option<IdentityView>,
     /// The session with the controller.
     pub uplink: UplinkView,
+    /// How long ranks may run without it.
+    #[serde(default)]
+    pub lease: LeaseView,
     /// Evidence on disk.
     pub spool: SpoolView,
     /// Pieces of evidence that were dropped before the spool since the agent started.
@@ -53,6 +56,9 @@ pub struct AgentView {
     pub newest_injections: Vec<Injected>,
     /// Ranks that run.
     pub ranks: Vec<RankView>,
+    /// Rights and lease of ranks; absent from older agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank_rights: Option<RankRightsView>,
     /// File systems whose room is watched, the agent's own among them.
     #[serde(default)]
     pub rooms: Vec<RoomView>,
@@ -70,6 +76,19 @@ pub struct AgentView {
     /// The newest evidence that speaks of failures, oldest first. Numbered from 1 in the order in which this process saw
     /// it; these are not the numbers of the spool.
     pub findings: Vec<Evidence>,
+}
+
+/// Rights and lease of the ranks of a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankRightsView {
+    /// User that ranks run as unless their job names one; the agent's own when absent.
+    pub user: Option<String>,
+    /// Whether that is another user than the agent's, which cannot read the agent's files.
+    pub are_separate: bool,
+    /// The control group below which ranks run; absent where the agent may create none.
+    pub cgroup: Option<PathBuf>,
+    /// How long ranks run on after the agent's last sign of life, milliseconds.
+    pub lease_ms: u64,
 }
 
 /// The catalogue that is in force.
@@ -124,6 +143,21 @@ pub struct UplinkView {
     pub since: Timestamp,
     /// Why the last one ended.
     pub problem: Option<String>,
+}
+
+/// How long ranks may run without a sign of the controller.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseView {
+    /// How long the lease lasts without a renewal, milliseconds.
+    pub length_ms: u64,
+    /// Time until ranks end unless it is renewed, milliseconds.
+    pub expires_in_ms: u64,
+    /// Whether ranks may run.
+    pub is_held: bool,
+    /// Nodes whose agents are asked while the controller does not answer.
+    pub witnesses: Vec<NodeId>,
+    /// What their newest answers mean, while the controller does not answer.
+    pub verdict: Option<String>,
 }
 
 /// What became of what is exported by OTLP since the agent started.

@@ -196,6 +196,7 @@ mod tests {
             write_paths: vec!["store".to_owned()],
             deadline_ms: 60_000,
             between: Vec::new(),
+            links: Vec::new(),
         }
     }
 

@@ -9,20 +9,27 @@
 //! are dropped, a gap with their count takes their place, and what follows is renumbered (nobody has seen those
 //! numbers). When that does not help, new samples and progress are not taken; beyond twice the limit nothing is. What
 //! was not taken is counted and becomes a gap as soon as there is room.
+//!
+//! A state directory that was restored from a copy is recognised at the join by its epochs: what the original delivered is
+//! removed, the rest gets numbers that were never used, and a gap names what is lost (`epochs`, `join`).
 
+mod epochs;
+mod join;
 mod overflow;
 mod table;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
-use rankguard_model::{Body, Entity, Evidence, EvidenceId, NodeId, Sequence, Source};
-use redb::{Database, Durability, ReadableDatabase, ReadableTable};
+use rankguard_model::{Body, Entity, Evidence, EvidenceId, JournalMark, NodeId, Sequence, Source};
+use redb::{Database, ReadableDatabase, ReadableTable};
 use tokio::sync::watch;
 
 use crate::clock;
 use crate::outlets::SpoolView;
 use crate::sighting::{Cursor, Sighting};
+use epochs::{EPOCHS, EpochChain};
+pub(crate) use join::SpoolJoin;
 use table::{CURSORS, EVIDENCE, META, Record};
 
 /// Pages that are kept in memory. What waits is written once and read once, in order.
@@ -51,6 +58,12 @@ pub enum SpoolError {
         /// What is wrong.
         problem: String,
     },
+    /// The epoch of a session is over: what was not sent has new numbers.
+    #[error("evidence has new numbers since this session began")]
+    EpochEnded,
+    /// There is no id for a new epoch.
+    #[error("cannot begin an epoch: the system gives no random numbers")]
+    Random,
 }
 
 fn create(path: &Path) -> Result<Database, SpoolError> {
@@ -98,6 +111,9 @@ struct State {
     joined: bool,
     /// Sightings that were refused and not yet recorded as a gap.
     refused: u64,
+    epochs: EpochChain,
+    /// The newest entry of a journal that is known here.
+    journal: Option<JournalMark>,
 }
 
 impl State {
@@ -129,6 +145,15 @@ impl Spool {
                 bytes += table::cost(entry.map_err(database)?.1.value());
             }
             let last = number(table::LAST)?;
+            let mut stored = txn.open_table(EPOCHS).map_err(database)?;
+            let mut epochs = EpochChain::read(&stored)?;
+            epochs.begin(epochs::new_id()?, last);
+            epochs.write(&mut stored)?;
+            let journal = JournalMark {
+                journal: number(table::JOURNAL)?,
+                life: number(table::JOURNAL_LIFE)?,
+                position: number(table::JOURNAL_POSITION)?,
+            };
             State {
                 last,
                 // It is not known what an earlier process sent, so all of it counts as sent.
@@ -137,6 +162,8 @@ impl Spool {
                 bytes,
                 joined: number(table::JOINED)? > 0,
                 refused: 0,
+                epochs,
+                journal: (journal.life > 0).then_some(journal),
             }
         };
         txn.commit().map_err(database)?;
@@ -194,6 +221,7 @@ impl Spool {
         let db = self.db();
         let txn = opened(&db)?.begin_write().map_err(database)?;
         let (mut last, mut bytes, mut refused) = (state.last, state.bytes, state.refused);
+        let mut epochs = state.epochs.clone();
         {
             let mut records = txn.open_table(EVIDENCE).map_err(database)?;
             let mut cursors = txn.open_table(CURSORS).map_err(database)?;
@@ -210,6 +238,9 @@ impl Spool {
                 if bytes.saturating_add(cost) > room {
                     let freed = overflow::compact(&mut records, &self.node, state.sent, self.limit)?;
                     (last, bytes) = (last - freed.numbers, bytes.saturating_sub(freed.bytes));
+                    if freed.numbers > 0 {
+                        epochs.begin(epochs::new_id()?, state.sent);
+                    }
                 }
                 if bytes.saturating_add(cost) > room {
                     refused += 1;
@@ -228,9 +259,12 @@ impl Spool {
             }
             let mut meta = txn.open_table(META).map_err(database)?;
             meta.insert(table::LAST, last).map_err(database)?;
+            if epochs != state.epochs {
+                epochs.write(&mut txn.open_table(EPOCHS).map_err(database)?)?;
+            }
         }
         txn.commit().map_err(database)?;
-        (state.last, state.bytes, state.refused) = (last, bytes, refused);
+        (state.last, state.bytes, state.refused, state.epochs) = (last, bytes, refused, epochs);
         self.publish(&state);
         drop(state);
         self.durable.send_replace(last);
@@ -265,9 +299,13 @@ impl Spool {
         self.record(seq, &sighting)
     }
 
-    /// At most `most` pieces after `after`, oldest first, on the node's own clock. They count as sent from now on.
-    pub(crate) fn send_after(&self, after: Sequence, most: usize) -> Result<Vec<Evidence>, SpoolError> {
+    /// At most `most` pieces after `after`, oldest first, on the node's own clock. They count as sent from now on. Refused
+    /// when `epoch`, the one that the session reported, is over.
+    pub(crate) fn send_after(&self, epoch: u64, after: Sequence, most: usize) -> Result<Vec<Evidence>, SpoolError> {
         let mut state = self.lock();
+        if state.epochs.current() != epoch {
+            return Err(SpoolError::EpochEnded);
+        }
         let db = self.db();
         let txn = opened(&db)?.begin_read().map_err(database)?;
         let records = txn.open_table(EVIDENCE).map_err(database)?;
@@ -283,77 +321,6 @@ impl Spool {
         Ok(evidence)
     }
 
-    /// The controller has journalled everything up to `seq`.
-    ///
-    /// Not durable by itself: an acknowledgement that is forgotten only leads to a repetition, which the controller
-    /// recognises by its number.
-    pub(crate) fn ack(&self, seq: Sequence) -> Result<(), SpoolError> {
-        let mut state = self.lock();
-        let upto = seq.0.min(state.last);
-        if upto <= state.acked {
-            return Ok(());
-        }
-        let db = self.db();
-        let mut txn = opened(&db)?.begin_write().map_err(database)?;
-        txn.set_durability(Durability::None)
-            .map_err(|e| database(redb::Error::from(e)))?;
-        let mut freed = 0;
-        {
-            let mut records = txn.open_table(EVIDENCE).map_err(database)?;
-            records
-                .retain_in(..=upto, |_, value| {
-                    freed += table::cost(value);
-                    false
-                })
-                .map_err(database)?;
-            let mut meta = txn.open_table(META).map_err(database)?;
-            meta.insert(table::ACKED, upto).map_err(database)?;
-        }
-        txn.commit().map_err(database)?;
-        state.acked = upto;
-        state.sent = state.sent.max(upto);
-        state.bytes = state.bytes.saturating_sub(freed);
-        self.publish(&state);
-        Ok(())
-    }
-
-    /// The controller answered a join: it has journalled this node up to `acknowledged`.
-    ///
-    /// A spool that never spoke to a controller although the controller knows the node is a new spool for an old name
-    /// (the state directory was lost): its evidence gets numbers beyond the acknowledged ones, or it would be taken for
-    /// a repetition and vanish.
-    pub(crate) fn joined(&self, acknowledged: Sequence) -> Result<(), SpoolError> {
-        {
-            let mut state = self.lock();
-            let lost = acknowledged.0 > state.last || (!state.joined && acknowledged.0 > 0);
-            if lost || !state.joined {
-                let db = self.db();
-                let txn = opened(&db)?.begin_write().map_err(database)?;
-                let mut grown = 0;
-                {
-                    let mut records = txn.open_table(EVIDENCE).map_err(database)?;
-                    if lost {
-                        let what = "the spool was lost: what it held and the controller had not journalled is gone";
-                        grown = overflow::renumber_beyond(&mut records, &self.node, acknowledged.0, what)?;
-                        state.last = acknowledged.0 + records_len(&records)?;
-                        state.sent = acknowledged.0;
-                        state.acked = acknowledged.0;
-                    }
-                    let mut meta = txn.open_table(META).map_err(database)?;
-                    meta.insert(table::LAST, state.last).map_err(database)?;
-                    meta.insert(table::ACKED, state.acked).map_err(database)?;
-                    meta.insert(table::JOINED, 1).map_err(database)?;
-                }
-                txn.commit().map_err(database)?;
-                state.joined = true;
-                state.bytes += grown;
-                self.publish(&state);
-                self.durable.send_replace(state.last);
-            }
-        }
-        self.ack(acknowledged)
-    }
-
     /// Where a reader stood at its newest durable sighting.
     pub(crate) fn cursor(&self, key: &str) -> Result<Option<String>, SpoolError> {
         let db = self.db();
@@ -364,10 +331,9 @@ impl Spool {
     }
 }
 
-fn records_len(records: &redb::Table<'_, u64, &[u8]>) -> Result<u64, SpoolError> {
-    use redb::ReadableTableMetadata;
-    records.len().map_err(database)
-}
-
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod restore_tests;

@@ -70,20 +70,20 @@ pub(super) fn compact(
     })
 }
 
-/// Gives every record a number after `beyond`, preceded by a gap that says `what`. Returns the bytes of the gap.
+/// Gives every record a number after `beyond`, preceded by a gap with the text `what`.
 pub(super) fn renumber_beyond(
     records: &mut Table<'_, u64, &[u8]>,
     node: &NodeId,
     beyond: u64,
     what: &str,
-) -> Result<u64, SpoolError> {
+) -> Result<(), SpoolError> {
     let all = read(records)?;
     records.retain(|_, _| false).map_err(database)?;
-    let grown = table::put(records, beyond + 1, &gap(node.clone(), what, None))?;
+    table::put(records, beyond + 1, &gap(node.clone(), what, None))?;
     for (seq, (_, bytes)) in (beyond + 2..).zip(&all) {
         records.insert(seq, bytes.as_slice()).map_err(database)?;
     }
-    Ok(grown)
+    Ok(())
 }
 
 fn read(records: &Table<'_, u64, &[u8]>) -> Result<Vec<(u64, Vec<u8>)>, SpoolError> {

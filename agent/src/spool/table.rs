@@ -21,6 +21,10 @@ pub(super) const LAST: &str = "last";
 pub(super) const ACKED: &str = "acked";
 /// 1 when a controller ever answered a join of this spool.
 pub(super) const JOINED: &str = "joined";
+/// The newest entry of a journal that is known: the journal, the start of the controller, the entry's position.
+pub(super) const JOURNAL: &str = "journal";
+pub(super) const JOURNAL_LIFE: &str = "journal-life";
+pub(super) const JOURNAL_POSITION: &str = "journal-position";
 
 /// One piece of evidence as it lies in the table: the wire's own message, so there is one encoding to evolve.
 pub(super) struct Record(pub(super) Evidence);

@@ -24,7 +24,7 @@ fn open(dir: &Path, limit: u64) -> Spool {
 }
 
 fn numbers(spool: &Spool) -> Vec<u64> {
-    let all = spool.send_after(Sequence(0), usize::MAX).unwrap();
+    let all = spool.send_after(spool.epoch(), Sequence(0), usize::MAX).unwrap();
     all.iter().map(|evidence| evidence.id.seq.0).collect()
 }
 
@@ -34,13 +34,13 @@ fn numbers_have_no_gaps_and_survive_acknowledgement_and_restart() {
     let dir = tempfile::tempdir().unwrap();
     let spool = open(dir.path(), 1 << 20);
     assert_eq!(spool.append(&[exit(1), exit(2)], &[]).unwrap(), Sequence(2));
-    spool.ack(Sequence(2)).unwrap();
+    spool.ack(Sequence(2), None).unwrap();
     assert_eq!(spool.append(&[exit(3)], &[]).unwrap(), Sequence(3));
     drop(spool);
     let spool = open(dir.path(), 1 << 20);
     assert_eq!(numbers(&spool), [3]);
     assert_eq!(spool.unacknowledged(), 1);
-    spool.ack(Sequence(3)).unwrap();
+    spool.ack(Sequence(3), None).unwrap();
     assert_eq!(spool.append(&[exit(4)], &[]).unwrap(), Sequence(4));
 }
 
@@ -66,7 +66,7 @@ fn a_full_spool_drops_unsent_progress_first_and_says_how_many() {
             appended += 1;
         }
     }
-    let all = spool.send_after(Sequence(0), usize::MAX).unwrap();
+    let all = spool.send_after(spool.epoch(), Sequence(0), usize::MAX).unwrap();
     let expected: Vec<u64> = (1..=all.len() as u64).collect();
     assert_eq!(all.iter().map(|e| e.id.seq.0).collect::<Vec<_>>(), expected);
     let exits = all.iter().filter(|e| matches!(e.body, Body::RankExited { .. })).count();
@@ -95,12 +95,12 @@ fn a_full_spool_never_renumbers_what_was_sent() {
     for step in 0..20 {
         spool.append(&[progress(step)], &[]).unwrap();
     }
-    let sent = spool.send_after(Sequence(0), usize::MAX).unwrap();
+    let sent = spool.send_after(spool.epoch(), Sequence(0), usize::MAX).unwrap();
     for step in 20..200 {
         spool.append(&[progress(step)], &[]).unwrap();
     }
     spool.append(&[exit(7)], &[]).unwrap();
-    let now = spool.send_after(Sequence(0), usize::MAX).unwrap();
+    let now = spool.send_after(spool.epoch(), Sequence(0), usize::MAX).unwrap();
     for (before, after) in sent.iter().zip(&now) {
         assert_eq!(format!("{before:?}"), format!("{after:?}"));
     }
@@ -121,11 +121,11 @@ fn a_lost_state_directory_does_not_make_new_evidence_look_like_old() {
     let dir = tempfile::tempdir().unwrap();
     let spool = open(dir.path(), 1 << 20);
     spool.append(&[exit(1), exit(2), exit(3)], &[]).unwrap();
-    spool.joined(Sequence(2)).unwrap();
+    assert_eq!(spool.joined(Sequence(2), &[]).unwrap(), SpoolJoin::Continues);
     assert_eq!(numbers(&spool), [3, 4, 5, 6]);
     assert_eq!(spool.append(&[exit(4)], &[]).unwrap(), Sequence(7));
     // A join of the same spool later only acknowledges.
-    spool.joined(Sequence(6)).unwrap();
+    assert_eq!(spool.joined(Sequence(6), &[]).unwrap(), SpoolJoin::Continues);
     assert_eq!(numbers(&spool), [7]);
 }
 

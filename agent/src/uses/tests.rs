@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use rankguard_model::{NodeId, Role};
 
 use super::*;
-use crate::collectors::testing::{launch, rank};
+use crate::collectors::testing::{launch, process, rank};
 
 const MOUNTS: &str = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 7:0 / /scratch rw - ext4 /dev/loop0 rw\n\
                       3 1 0:31 / /home rw - nfs4 nas01:/home rw,addr=10.0.0.7\n";
@@ -49,7 +49,7 @@ impl Machine {
         let mut launch = launch(&rank(number));
         order(&mut launch);
         self.roster.expect(rank(number), 0, Arc::new(launch));
-        self.roster.started(&rank(number), 70 + number);
+        self.roster.started(&rank(number), process(70 + number));
     }
 
     fn process(&self, pid: u32, children: &str) {
@@ -233,7 +233,7 @@ fn the_files_of_a_real_process_are_seen() {
     let roster = Roster::new(NodeId::from("a"));
     roster.expect(rank(0), 0, Arc::new(launch(&rank(0))));
     let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
-    roster.started(&rank(0), child.id());
+    roster.started(&rank(0), process(child.id()));
     let uses = Uses::new(Path::new("/proc"), Path::new("/sys"), &roster);
     let of = |place: &str| uses.of(Failing::Place(place.to_owned())).by;
     let (own, proc) = (of("/"), of("/proc"));

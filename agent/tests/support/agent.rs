@@ -1,5 +1,6 @@
 //! An agent beside a test, and the ranks that it starts.
 
+use std::ffi::OsString;
 use std::future::Future;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -18,7 +19,24 @@ pub fn settings(state_dir: &Path, controller: &str) -> Settings {
     settings.kernel_log = KernelLogSource::Off;
     settings.sysfs_root = state_dir.join("no-sysfs");
     settings.nvml_library = Some(state_dir.join("no-nvml.so"));
+    settings.supervisor_process = supervisor_process();
     settings
+}
+
+/// Not a test of its own: the process that supervises ranks of the agents of this binary.
+#[test]
+fn supervisor() {
+    // Only an agent starts this with its mark, and with a socket as standard input.
+    if std::env::var_os("RANKGUARD_FENCE").is_some() {
+        rankguard_agent::supervise_ranks().unwrap();
+    }
+}
+
+/// How this binary is started as a supervisor.
+pub fn supervisor_process() -> Vec<OsString> {
+    let words = ["support::agent::supervisor", "--exact", "--nocapture"].map(OsString::from);
+    let program = std::env::current_exe().unwrap().into_os_string();
+    std::iter::once(program).chain(words).collect()
 }
 
 /// Runs an agent beside a story; ends it in order afterwards.

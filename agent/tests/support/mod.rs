@@ -10,6 +10,8 @@
 )]
 
 pub mod agent;
+#[path = "../../../tests/support/guard.rs"]
+pub mod guard;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -70,6 +72,7 @@ impl Control for Service {
                         let joined = v1::Joined {
                             acknowledged: journal.acknowledged,
                             silence_limit_ms: 3_000,
+                            ..v1::Joined::default()
                         };
                         // Before anybody can know of the session: an order must not come first.
                         let _ = answer.try_send(Ok(v1::ToAgent {
@@ -87,7 +90,10 @@ impl Control for Service {
                         let newest = journal.evidence.last().map_or(0, |evidence| evidence.id.seq.0);
                         journal.acknowledge.then(|| {
                             journal.acknowledged = journal.acknowledged.max(newest);
-                            Down::Ack(v1::EvidenceAck { sequence: newest })
+                            Down::Ack(v1::EvidenceAck {
+                                sequence: newest,
+                                position: 0,
+                            })
                         })
                     }
                     Some(Up::Heartbeat(beat)) => {
@@ -134,6 +140,7 @@ impl FakeController {
         let frame = v1::OrderFrame {
             id,
             order: Some(order.into()),
+            life: 0,
         };
         session
             .send(Ok(v1::ToAgent {
@@ -201,6 +208,7 @@ pub fn launch(generation: u64, command: &[&str]) -> Launch {
         peers: Vec::new(),
         nodes: Vec::new(),
         tiers: rankguard_model::CheckpointTiers::default(),
+        user: None,
     }
 }
 

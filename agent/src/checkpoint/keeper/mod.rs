@@ -25,6 +25,7 @@ use packet::{Channel, Word, listen_at};
 pub use process::keep_arenas;
 
 use crate::settings::Settings;
+use crate::supervisor::{forget_helper, spawn_helper};
 
 /// Longest wait for a keeper that is there to hand over the next file.
 const HAND_OVER: Duration = Duration::from_secs(2);
@@ -155,7 +156,8 @@ impl Keeper {
             .stdin(listener)
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        state.child = Some(command.spawn()?);
+        // It opens a session of its own.
+        state.child = Some(spawn_helper(&mut command)?);
         // It need not have begun to run: the connection waits in the socket.
         let channel = Channel::open(&self.state_dir)?.ok_or(io::ErrorKind::NotConnected)?;
         match channel.hear(START)? {
@@ -184,6 +186,7 @@ fn end(child: &mut Option<Child>) {
     if let Some(mut child) = child.take() {
         let _ = child.kill();
         let _ = child.wait();
+        forget_helper(child.id());
     }
 }
 

@@ -16,16 +16,21 @@
 //!
 //! Absent: a share for the work of a first node that is gone: its checkpoint is left out, and the next one comes.
 
+mod pulls;
 mod queue;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rankguard_checkpoint::Store;
+use rankguard_checkpoint::failure::SourceFailure;
 use rankguard_checkpoint::format::CheckpointId;
+use rankguard_checkpoint::source::{ChunkError, ChunkId, ChunkSource, Tier};
+use rankguard_checkpoint::{Checkpoint, ReadFailure, Store};
 use rankguard_checkpoint_tiers::object::{ObjectError, ObjectSource, ObjectTier};
 use rankguard_model::{Body, CopyTier, Entity, Generation, JobId, Launch, Source, Stays, Step, with_causes};
 
+use self::pulls::PullKey;
+pub(super) use self::pulls::{PullResult, PullTable};
 use self::queue::Mirror;
 pub(super) use self::queue::Mirrors;
 use super::Checkpoints;
@@ -230,17 +235,64 @@ impl Checkpoints {
         Ok(ObjectTier::open(url)?.with_cap(self.cap.clone()))
     }
 
-    /// The object store of a job as the last tier of a restore.
-    pub(super) fn mirror_source(&self, launch: &Launch) -> Option<ObjectSource> {
-        let tier = self.object_tier(launch.tiers.mirror.as_deref()?).ok()?;
-        Some(ObjectSource::new(tier, self.runtime.clone()))
+    /// The object store of a job as the last tier of a restore. One that cannot be opened fails every read: it may hold good
+    /// copies.
+    pub(super) fn mirror_source(&self, launch: &Launch) -> Option<Box<dyn ChunkSource>> {
+        let url = launch.tiers.mirror.as_deref()?;
+        Some(match self.object_tier(url) {
+            Ok(tier) => Box::new(ObjectSource::new(tier, self.runtime.clone())),
+            Err(problem) => Box::new(UnopenedMirror {
+                url: url.to_owned(),
+                problem: with_causes(&problem),
+            }),
+        })
     }
 
-    /// Brings a checkpoint that the store does not have back from the object store. For threads that may wait.
-    pub(super) fn pull(&self, launch: &Launch, store: &Store, id: CheckpointId) -> Option<Result<(), ObjectError>> {
-        let url = launch.tiers.mirror.as_deref()?;
-        let pull = async { self.object_tier(url)?.pull(&launch.job, id, store).await.map(drop) };
-        Some(self.runtime.block_on(pull))
+    /// Brings a checkpoint that the store does not have back from the object store, once for all ranks of this node. For threads
+    /// that may wait.
+    pub(super) fn pull(&self, url: &str, job: &JobId, store: &Store, id: CheckpointId) -> PullResult {
+        let key = PullKey {
+            url: url.to_owned(),
+            store: store.root().display().to_string(),
+            job: job.clone(),
+            id,
+        };
+        let pull = async { self.object_tier(url)?.pull(job, id, store).await.map(drop) };
+        self.pulls.share(&key, || self.runtime.block_on(pull))
+    }
+
+    /// Manifest and indexes of a checkpoint out of the object store. For threads that may wait.
+    pub(super) fn describe_mirrored(
+        &self,
+        url: &str,
+        job: &JobId,
+        id: CheckpointId,
+    ) -> Result<Checkpoint, Arc<ObjectError>> {
+        let read = async { self.object_tier(url)?.checkpoint(job, id).await };
+        self.runtime.block_on(read).map_err(Arc::new)
+    }
+}
+
+/// An object store that cannot be opened with the settings of this agent.
+struct UnopenedMirror {
+    url: String,
+    problem: String,
+}
+
+impl ChunkSource for UnopenedMirror {
+    fn tier(&self) -> Tier {
+        Tier::Disk
+    }
+
+    fn name(&self) -> String {
+        format!("object store {}", self.url)
+    }
+
+    fn chunk(&self, _id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
+        Err(Box::new(SourceFailure {
+            failure: ReadFailure::Unavailable,
+            text: self.problem.clone(),
+        }))
     }
 }
 

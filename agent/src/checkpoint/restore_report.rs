@@ -1,0 +1,62 @@
+//! What the controller receives about a restore that failed: proven damage, or storage that cannot be read (RG-2).
+
+use rankguard_checkpoint::ReadFailure;
+use rankguard_checkpoint::restore::RestoreError;
+use rankguard_model::{Body, Mark, RestorePoint, Role, Source};
+
+use super::desk::Desk;
+use super::error::DeskError;
+use super::fetch::id_of;
+use crate::collectors::mark;
+use crate::sighting::Sighting;
+
+impl Desk {
+    /// Reports a failed restore. What lies with the rank's request or with this agent's memory is the rank's to report.
+    pub(crate) fn report_failed_restore(&self, point: &RestorePoint, problem: &DeskError, reason: &str) {
+        let Some(mark) = self.mark_of(point, problem) else {
+            return;
+        };
+        let body = Body::Line {
+            text: reason.to_owned(),
+            context: Vec::new(),
+            repeats: 1,
+        };
+        let entity = self.all.roster.entity(&self.rank);
+        let sighting = Sighting::now(Source::Checkpoint, entity, body).marked(vec![mark]);
+        self.all.intake.push(sighting.urgent());
+    }
+
+    fn mark_of(&self, point: &RestorePoint, problem: &DeskError) -> Option<Mark> {
+        let (class, outcome) = match problem.failure() {
+            ReadFailure::Invalid => return None,
+            ReadFailure::Damaged => ("checkpoint-corrupt", "damaged"),
+            // A shard is gone although what names it is there and intact.
+            ReadFailure::Missing if self.is_described(id_of(point)) => ("checkpoint-corrupt", "damaged"),
+            _ => (class_of(problem), "unavailable"),
+        };
+        let mut mark = mark(class, Role::Root, 0.95, "checkpoint-restore");
+        let mut field = |name: &str, value: String| mark.fields.insert(name.to_owned(), value);
+        field("step", point.step.to_string());
+        field("generation", point.generation.to_string());
+        field("restore", outcome.to_owned());
+        if let DeskError::Restore(RestoreError::NoGoodCopy {
+            tensor, rank, chunk, ..
+        }) = problem
+        {
+            field("tensor", tensor.clone());
+            field("rank", rank.to_string());
+            field("chunk", chunk.to_string());
+        }
+        Some(mark)
+    }
+}
+
+/// The failure class of storage that cannot be read.
+fn class_of(problem: &DeskError) -> &'static str {
+    match problem {
+        DeskError::Load {
+            mirror: Some(mirror), ..
+        } if mirror.is_remote() => "object-storage-error",
+        _ => "storage-io-error",
+    }
+}

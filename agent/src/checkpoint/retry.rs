@@ -1,0 +1,131 @@
+//! How often a restore is tried again before it is reported as failed, and as what (RG-2).
+//!
+//! Damage counts when two reads in a row find it, the second past the page cache. Anything else that may pass is tried until the
+//! deadline, and then the storage is reported as unavailable: that proves nothing about the checkpoint.
+
+use std::time::{Duration, Instant};
+
+use rankguard_checkpoint::ReadFailure;
+
+use super::error::DeskError;
+
+/// Pauses between tries: the first, and the longest.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// Between a read that found damage and the one that confirms it: a repair, or a server that fails over, gets a moment.
+const CONFIRM_AFTER: Duration = Duration::from_secs(1);
+
+/// The tries of one restore.
+#[derive(Debug)]
+pub(super) struct RestoreRetry {
+    until: Instant,
+    pause: Duration,
+    found_damage: bool,
+}
+
+/// What follows a failed try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NextTry {
+    /// Another one, after this pause.
+    After(Duration),
+    /// None.
+    Never,
+}
+
+impl RestoreRetry {
+    /// Tries until `patience` has passed.
+    pub(super) fn new(patience: Duration) -> Self {
+        Self {
+            until: Instant::now() + patience,
+            pause: PAUSE.0,
+            found_damage: false,
+        }
+    }
+
+    /// What follows this failure.
+    pub(super) fn next(&mut self, failure: ReadFailure) -> NextTry {
+        let before = std::mem::take(&mut self.found_damage);
+        match failure {
+            ReadFailure::Invalid => NextTry::Never,
+            ReadFailure::Damaged if before => NextTry::Never,
+            ReadFailure::Damaged => {
+                // The confirming read is made after the deadline, too.
+                self.found_damage = true;
+                NextTry::After(CONFIRM_AFTER)
+            }
+            ReadFailure::Unavailable | ReadFailure::Conflict | ReadFailure::Missing => {
+                let pause = self.pause;
+                self.pause = PAUSE.1.min(2 * pause);
+                if Instant::now() + pause < self.until {
+                    NextTry::After(pause)
+                } else {
+                    NextTry::Never
+                }
+            }
+        }
+    }
+}
+
+/// Calls `attempt` until it succeeds or no further try is due. `confirm` is called before the read that is to confirm damage;
+/// `is_over` ends the wait early, where no rank wants the result any more.
+pub(super) fn try_until<T>(
+    patience: Duration,
+    mut attempt: impl FnMut() -> Result<T, DeskError>,
+    mut confirm: impl FnMut(),
+    is_over: impl Fn() -> bool,
+) -> Result<T, DeskError> {
+    let mut retry = RestoreRetry::new(patience);
+    loop {
+        let problem = match attempt() {
+            Ok(done) => return Ok(done),
+            Err(problem) => problem,
+        };
+        let failure = problem.failure();
+        let NextTry::After(pause) = retry.next(failure) else {
+            return Err(problem);
+        };
+        if is_over() {
+            // What was found is not confirmed.
+            return Err(DeskError::Fenced);
+        }
+        tracing::warn!(%problem, %failure, ?pause, "a restore is tried again");
+        std::thread::sleep(pause);
+        if failure == ReadFailure::Damaged {
+            confirm();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rg_2_damage_counts_when_two_reads_in_a_row_find_it() {
+        let mut retry = RestoreRetry::new(Duration::ZERO);
+        assert_eq!(retry.next(ReadFailure::Damaged), NextTry::After(CONFIRM_AFTER));
+        assert_eq!(retry.next(ReadFailure::Damaged), NextTry::Never);
+        let mut retry = RestoreRetry::new(Duration::from_secs(60));
+        assert_eq!(retry.next(ReadFailure::Damaged), NextTry::After(CONFIRM_AFTER));
+        assert_eq!(retry.next(ReadFailure::Unavailable), NextTry::After(PAUSE.0));
+        assert_eq!(
+            retry.next(ReadFailure::Damaged),
+            NextTry::After(CONFIRM_AFTER),
+            "not in a row"
+        );
+        assert_eq!(retry.next(ReadFailure::Damaged), NextTry::Never);
+    }
+
+    #[test]
+    fn what_may_pass_is_tried_until_the_deadline_and_what_no_copy_can_give_is_not() {
+        let mut retry = RestoreRetry::new(Duration::from_secs(3600));
+        let pauses: Vec<NextTry> = (0..8).map(|_| retry.next(ReadFailure::Unavailable)).collect();
+        assert_eq!(pauses[0], NextTry::After(PAUSE.0));
+        assert_eq!(pauses[7], NextTry::After(PAUSE.1));
+        assert_eq!(retry.next(ReadFailure::Invalid), NextTry::Never);
+        assert_eq!(
+            RestoreRetry::new(Duration::ZERO).next(ReadFailure::Unavailable),
+            NextTry::Never
+        );
+    }
+}
