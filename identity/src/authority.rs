@@ -74,6 +74,9 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
+/// Largest file of an authority, bytes.
+const KEY_BYTES: u64 = 1 << 20;
+
 impl Authority {
     /// Makes one for a cluster, in a directory that only its owner can enter.
     pub fn create(dir: &Path, cluster: &str, days: u32) -> Result<Card, AuthorityError> {
@@ -84,6 +87,7 @@ impl Authority {
         let key = KeyPair::generate()?;
         let certificate = params.self_signed(&key)?;
         make(dir)?;
+        close(dir)?;
         let files = [dir.join(CA_KEY), dir.join(CA_CERTIFICATE)];
         nothing_at(&files)?;
         write(&files[0], key.serialize_pem().as_bytes(), 0o600)?;
@@ -94,7 +98,7 @@ impl Authority {
     /// Opens the one in a directory.
     pub fn open(dir: &Path) -> Result<Self, AuthorityError> {
         let read = |path: &Path| {
-            std::fs::read_to_string(path).map_err(|source| AuthorityError::Io {
+            rankguard_files::read_text(path, KEY_BYTES).map_err(|source| AuthorityError::Io {
                 what: "read",
                 path: path.to_owned(),
                 source,
@@ -220,6 +224,15 @@ fn make(dir: &Path) -> Result<(), AuthorityError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|source| AuthorityError::Io {
         what: "create",
+        path: dir.to_owned(),
+        source,
+    })
+}
+
+/// Closes the directory of an authority to others, where there was one already.
+fn close(dir: &Path) -> Result<(), AuthorityError> {
+    rankguard_files::private::create_folder(dir).map_err(|source| AuthorityError::Io {
+        what: "close to others",
         path: dir.to_owned(),
         source,
     })

@@ -1,6 +1,6 @@
 //! The three files of an identity, and everything that can be wrong with them.
 
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ impl Files {
 
 fn contents(path: &Path) -> Result<(Vec<u8>, Metadata), String> {
     let read = || {
-        let file = File::open(path)?;
+        let file = rankguard_files::open_regular(path)?;
         let metadata = file.metadata()?;
         let mut bytes = Vec::new();
         file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;

@@ -135,9 +135,16 @@ impl LocalRank {
         }
         let mut first_problem = None;
         for id in candidates {
-            match self.restore_one(id, wanted) {
+            // Damage counts when a second read finds it, too.
+            let restored = self.restore_one(id, wanted);
+            let restored = match restored {
+                Err(problem) if problem.is_damage() => self.restore_one(id, wanted),
+                other => other,
+            };
+            match restored {
                 Ok(restored) => return Ok(Some(restored)),
-                Err(problem) if self.to.owner.world_size > 1 => return Err(problem),
+                // Storage that cannot be read, or boxes that no checkpoint has, are no reason to lose steps.
+                Err(problem) if self.to.owner.world_size > 1 || !problem.is_damage() => return Err(problem),
                 Err(problem) => first_problem = first_problem.or(Some(problem)),
             }
         }

@@ -4,10 +4,10 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rankguard_checkpoint::StoreError;
 use rankguard_checkpoint::arena::{ArenaError, FillError};
 use rankguard_checkpoint::format::{BoxError, CheckpointId, ManifestError, ShardLayoutError};
 use rankguard_checkpoint::restore::RestoreError;
+use rankguard_checkpoint::{ReadFailure, StoreError};
 use rankguard_model::{Rank, Step};
 
 /// Why a local store did not do what it was asked.
@@ -59,4 +59,16 @@ pub enum LocalError {
     NotDurable { step: Step, reason: String },
     #[error("not all is written after {limit:?}")]
     Deadline { limit: Duration },
+}
+
+impl LocalError {
+    /// Whether the checkpoint that was read is damaged, or gone (RG-2).
+    pub(crate) fn is_damage(&self) -> bool {
+        let failure = match self {
+            Self::Store(problem) => problem.failure(),
+            Self::Restore { problem, .. } => problem.failure(),
+            _ => return false,
+        };
+        matches!(failure, ReadFailure::Damaged | ReadFailure::Missing)
+    }
 }

@@ -82,6 +82,8 @@ impl Agent {
                 })
                 .collect(),
             clock: ClockOffset::default(),
+            lease_ms: 0,
+            history: rankguard_model::NodeHistory::default(),
         }
     }
 

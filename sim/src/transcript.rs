@@ -25,6 +25,8 @@ impl Transcript {
     pub(crate) fn event(&mut self, at: Duration, event: &Event) {
         let line = match event {
             Event::ControllerStarted => "event   controller started".to_owned(),
+            Event::LifeBegan { .. } => return,
+            Event::JournalDiffers { node, .. } => format!("event   {node} knows another journal"),
             Event::CatalogueGiven { files } => format!("event   {} catalogue files given", files.len()),
             Event::NodeJoined { info } => format!("event   {} joined as {}", info.node, info.incarnation),
             Event::NodeFellSilent { node, .. } => format!("event   {node} fell silent"),
@@ -37,8 +39,12 @@ impl Transcript {
                 format!("event   checkpoint of step {step} refused: {reason}")
             }
             Event::ShardsFound { seals, .. } => format!("event   {} shards stand in the store", seals.len()),
+            Event::CheckpointChecked { step, finding, .. } => {
+                format!("event   the controller read the checkpoint of step {step}: {finding:?}")
+            }
             Event::NodeCordoned { node, .. } => format!("event   {node} cordoned by an operator"),
             Event::NodeUncordoned { node } => format!("event   {node} uncordoned by an operator"),
+            Event::RulesAdopted { rules } => format!("event   decision rules {rules} adopted"),
             // Timers are the brain's own affair, and steps are too many to read.
             Event::TimerFired { .. } => return,
             Event::EvidenceArrived { evidence } => match &evidence.body {
@@ -54,6 +60,9 @@ impl Transcript {
                 Body::RankExited { pid, exit } => format!("seen    {}: process {pid} ended, {exit}", evidence.entity),
                 Body::Fenced { generation, .. } => {
                     format!("seen    {}: fenced below generation {generation}", evidence.id.node)
+                }
+                Body::Stopped { ended, .. } => {
+                    format!("seen    {}: stopped, {ended} processes ended", evidence.id.node)
                 }
                 Body::RankStarted { .. } | Body::Restored { .. } | Body::RankFinished => return,
                 other => format!("seen    {}: {other:?}", evidence.id.node),
@@ -95,6 +104,9 @@ impl Transcript {
                 }
             },
             Action::FindShards { of, .. } => format!("brain   looks for shards of generation {of} in the store"),
+            Action::CheckCheckpoint { id, .. } => {
+                format!("brain   reads checkpoint {id}, which a node reported damaged")
+            }
             Action::CommitManifest { .. } | Action::SetTimer { .. } => return,
         };
         self.note(at, &line);

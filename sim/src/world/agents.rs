@@ -66,12 +66,15 @@ impl World {
                 job,
                 generation,
                 reserve_port,
+                ..
             } => {
                 if agent.fence(&job, generation) {
                     let body = Body::Fenced {
                         job,
                         generation,
                         master_port: reserve_port.then_some(29_500),
+                        ended: 0,
+                        left: Vec::new(),
                     };
                     let entity = Entity::Node { node: node.clone() };
                     self.training = self
@@ -112,9 +115,17 @@ impl World {
                     .map(|(rank, process)| (*rank, process.clone()))
                     .collect();
                 self.training = None;
+                let body = Body::Stopped {
+                    job,
+                    generation,
+                    ended: ended.len() as u32,
+                    left: Vec::new(),
+                };
                 for (rank, process) in ended {
                     self.exit(node, rank, &process, Exit::Signal(15));
                 }
+                let entity = Entity::Node { node: node.clone() };
+                self.report(node, Source::Agent, entity, body);
             }
             Order::Checkpoint {
                 generation,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rankguard_checkpoint_schedule::agreement::Follower;
-use rankguard_core::{Action, Event, Stamped, State, invariants, step};
+use rankguard_core::{Action, CheckFinding, Event, Stamped, State, invariants, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
     CheckpointPolicy, Generation, JobId, JobSpec, JobState, NodeId, NodeRange, Order, Rank, StatusView, Timestamp,
@@ -157,6 +157,7 @@ impl World {
                 },
             }),
             max_restarts: 3,
+            user: None,
         };
         self.later(
             Duration::from_millis(100),
@@ -260,7 +261,19 @@ impl World {
                     job,
                     generation,
                     seals: self.images.in_store(of, after),
+                    newest: None,
                     problem: None,
+                };
+                self.later(delay, Happening::Told(event));
+            }
+            // No script damages a store, so every reported chunk is as it was committed.
+            Action::CheckCheckpoint { job, id, .. } => {
+                let delay = self.dice.millis(2, 8);
+                let event = Event::CheckpointChecked {
+                    job,
+                    step: id.step,
+                    generation: id.generation,
+                    finding: CheckFinding::Intact,
                 };
                 self.later(delay, Happening::Told(event));
             }
