@@ -10,6 +10,7 @@
 
 mod args;
 mod bench;
+mod child;
 mod client;
 mod commands;
 mod config;

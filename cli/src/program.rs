@@ -118,10 +118,13 @@ const HINT: &str = "`rankguard --help` lists the commands, `rankguard COMMAND --
 pub(crate) fn main() -> Exit {
     let ended = |ended: Result<Exit, CliError>| {
         ended.unwrap_or_else(|error| {
-            out::note(&error.lines());
+            out::notes(&error.lines());
             error.exit()
         })
     };
+    if commands::supervise_ranks::is_asked_for() {
+        return ending::last(ended(commands::supervise_ranks::run()));
+    }
     // What an agent starts beside itself reads its words without those of all commands, which would take memory for good.
     let exit = match (commands::gpu_calls::asked_for(), commands::keep_arenas::asked_for()) {
         (Some(Ok(args)), _) => ended(commands::gpu_calls::run(&args)),

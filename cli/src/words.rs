@@ -20,6 +20,7 @@ pub(crate) fn node_state(state: NodeState) -> &'static str {
         NodeState::Healthy => "healthy",
         NodeState::Cordoned => "cordoned",
         NodeState::Lost => "lost",
+        NodeState::Fencing => "fencing",
     }
 }
 

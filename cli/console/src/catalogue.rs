@@ -1,11 +1,11 @@
 //! What a person adds to the built-in catalogue, by `--catalogue`.
 
 use std::borrow::Cow;
-use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
 use rankguard_faults::{Catalogue, CatalogueFile, CatalogueFilesError};
+use rankguard_files::read_text;
 
 use crate::error::CliError;
 
@@ -24,9 +24,12 @@ impl CatalogueArgs {
     }
 }
 
+/// Largest catalogue file, bytes.
+const FILE_BYTES: u64 = 64 << 20;
+
 /// The built-in catalogue with these files, where there are any.
 pub fn read(files: &[PathBuf]) -> Result<Cow<'static, Catalogue>, CliError> {
-    let read = CatalogueFile::read(files, |path| fs::read_to_string(path));
+    let read = CatalogueFile::read(files, |path| read_text(path, FILE_BYTES));
     read.map(|(_, catalogue)| catalogue).map_err(|problem| match problem {
         CatalogueFilesError::Unread { path, source } => CliError::failure(
             format!("cannot read the catalogue file {}", path.display()),

@@ -15,7 +15,9 @@ pub fn usage(problem: &clap::Error, hint: &str) -> Exit {
         .trim_end()
         .trim_end_matches("For more information, try '--help'.")
         .trim_end();
-    out::note(&format!("{text}\nhint: {hint}"));
+    // A word of the caller may have line ends: none of its lines may look like one of ours.
+    let text = text.replace("\nerror:", "\n  error:").replace("\nhint:", "\n  hint:");
+    out::notes(&format!("{text}\nhint: {hint}"));
     Exit::Usage
 }
 
@@ -24,7 +26,7 @@ pub fn last(exit: Exit) -> Exit {
     match out::finish() {
         Ok(()) => exit,
         Err(problem) => {
-            out::note(&format!(
+            out::notes(&format!(
                 "error: cannot write to standard output: {problem}\nhint: is the disk full?"
             ));
             Exit::Failure

@@ -47,9 +47,10 @@ impl CliError {
         self.exit
     }
 
-    /// The lines for standard error.
+    /// The lines for standard error. Further lines of the error are indented: a name with a line end cannot forge a hint.
     pub fn lines(&self) -> String {
-        format!("error: {}\nhint: {}", with_causes(self), self.hint)
+        let error = with_causes(self).replace('\n', "\n  ");
+        format!("error: {error}\nhint: {}", self.hint)
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::IsTerminal as _;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
+use rankguard_model::printable;
 use serde::Serialize;
 
 use crate::Format;
@@ -18,7 +19,9 @@ pub fn print<T: Serialize>(format: Format, items: &[T], columns: &[Column<T>]) {
     match format {
         Format::Json => out::json(items),
         Format::Jsonl => items.iter().for_each(out::json_line),
-        Format::Csv => out::text(&csv(items, columns)),
+        // A program gets the cells as they are, a terminal only what cannot act on it.
+        Format::Csv if std::io::stdout().is_terminal() => out::text(&csv(items, columns)),
+        Format::Csv => out::bytes(csv(items, columns).as_bytes()),
         Format::Table => out::text(&table(items, columns)),
     }
 }
@@ -33,26 +36,13 @@ pub fn table<T>(items: &[T], columns: &[Column<T>]) -> String {
         table.set_content_arrangement(ContentArrangement::Dynamic);
     }
     for item in items {
-        table.add_row(columns.iter().map(|(_, cell)| plain(&cell(item))));
+        table.add_row(columns.iter().map(|(_, cell)| printable(&cell(item)).into_owned()));
     }
     let mut text = String::new();
     for line in table.to_string().lines() {
         let _ = writeln!(text, "{}", line.strip_prefix(' ').unwrap_or(line).trim_end());
     }
     text
-}
-
-/// Foreign text may hold control characters, which would act on the terminal that shows it.
-pub fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| {
-            if c.is_control() && c != '\n' {
-                char::REPLACEMENT_CHARACTER
-            } else {
-                c
-            }
-        })
-        .collect()
 }
 
 /// RFC 4180, with `\n` line ends.
@@ -98,6 +88,6 @@ mod tests {
     #[test]
     fn a_table_has_headings_and_no_control_characters() {
         let text = table(&[(1, "red \u{1b}[31m")], COLUMNS);
-        assert_eq!(text, "NUMBER  WHAT IT SAYS\n1       red \u{fffd}[31m\n");
+        assert_eq!(text, "NUMBER  WHAT IT SAYS\n1       red \\u{1b}[31m\n");
     }
 }

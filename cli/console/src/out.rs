@@ -1,25 +1,31 @@
 //! The two ways out: data to standard output, everything else to standard error. Nothing else in this program prints.
 //!
+//! Foreign text cannot act on the terminal: control and bidirectional characters are escaped here, in text by
+//! [`rankguard_model::printable`], in JSON by `\u` escapes, which lose nothing. [`bytes`] alone writes what it is given.
+//!
 //! A reader that goes away (`rankguard cases | head`) is no error: what follows is dropped and [`finish`] says so to
 //! nobody. Any other problem with standard output is remembered and reported once, at the end.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rankguard_model::{is_hidden, printable, printable_lines};
 use serde::Serialize;
 
 static CLOSED: AtomicBool = AtomicBool::new(false);
 static PROBLEM: Mutex<Option<io::Error>> = Mutex::new(None);
 
-/// One line of data.
+/// One line of data; line ends in it are escaped.
 pub fn line(text: &str) {
-    write(&[text.as_bytes(), b"\n"]);
+    write(&[printable(text).as_bytes(), b"\n"]);
 }
 
 /// Data that brings its own line ends.
 pub fn text(text: &str) {
-    write(&[text.as_bytes()]);
+    write(&[printable_lines(text).as_bytes()]);
 }
 
 /// Data that is already encoded.
@@ -30,7 +36,7 @@ pub fn bytes(bytes: &[u8]) {
 /// A document for machines, indented.
 pub fn json<T: Serialize + ?Sized>(document: &T) {
     match serde_json::to_string_pretty(document) {
-        Ok(text) => line(&text),
+        Ok(json) => text(&format!("{}\n", visible_json(&json))),
         Err(problem) => remember(problem.into()),
     }
 }
@@ -38,14 +44,39 @@ pub fn json<T: Serialize + ?Sized>(document: &T) {
 /// A document for machines on one line.
 pub fn json_line<T: Serialize + ?Sized>(document: &T) {
     match serde_json::to_string(document) {
-        Ok(text) => line(&text),
+        Ok(json) => line(&visible_json(&json)),
         Err(problem) => remember(problem.into()),
     }
 }
 
-/// One line for the person who watches. Standard error may be closed; there is nobody left to tell.
+/// JSON with hidden characters as `\u` escapes: the same document. Outside strings it has none but line ends.
+pub fn visible_json(json: &str) -> Cow<'_, str> {
+    let is_escaped = |c: char| is_hidden(c) && c != '\n';
+    if !json.chars().any(is_escaped) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if is_escaped(c) {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// One line for the person who watches; line ends in it are escaped. A closed standard error is ignored.
 pub fn note(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", printable(text));
+}
+
+/// Several lines for the person who watches.
+pub fn notes(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{}", printable_lines(text));
 }
 
 /// Hands over what is still buffered; the first problem there was with standard output.
@@ -78,5 +109,20 @@ fn remember(problem: io::Error) {
     }
     if let Ok(mut first) = PROBLEM.lock() {
         first.get_or_insert(problem);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_visible_and_loses_nothing_rg_11() {
+        let name = "a\u{1b}\u{9b}\u{202e}\u{e0041}\nb";
+        let json = serde_json::to_string_pretty(&[name]).expect("a document");
+        let visible = visible_json(&json);
+        assert!(!visible.chars().any(|c| is_hidden(c) && c != '\n'), "{visible}");
+        let back: Vec<String> = serde_json::from_str(&visible).expect("a document");
+        assert_eq!(back, [name]);
     }
 }

@@ -64,6 +64,9 @@ pub(crate) struct AgentArgs {
     /// Watch made-up GPUs that play this scenario; all that is found about them is marked synthetic
     #[arg(long, value_name = "SCENARIO")]
     pub(crate) simulate: Option<PathBuf>,
+    /// User that ranks run as, by name or number [default: the agent's own]
+    #[arg(long, value_name = "USER")]
+    pub(crate) rank_user: Option<String>,
     /// Let `rankguard inject` make faults happen here
     #[arg(long)]
     pub(crate) injection: bool,
@@ -103,9 +106,11 @@ pub(crate) fn run(args: &AgentArgs, common: &CommonArgs) -> Result<Exit, CliErro
         Flag::of("agent.sysfs_root", "--sysfs-root", args.sysfs_root.as_deref()),
         Flag::of("agent.proc_root", "--proc-root", args.proc_root.as_deref()),
         Flag::of("agent.nvml_library", "--nvml-library", args.nvml_library.as_deref()),
+        Flag::of("agent.rank_user", "--rank-user", args.rank_user.as_deref()),
         Flag::of("agent.injection", "--injection", args.injection.then_some("true")),
     ])?;
     logging::start(&config);
+    rankguard_agent::restrict_process();
     let mut settings = config.agent();
     rankguard_agent::share_heap();
     gpu_calls::prepare(&mut settings, args.simulate.as_deref())?;

@@ -1,13 +1,22 @@
-//! `rankguard cancel`.
+//! `rankguard cancel`: stops a job and waits until no process of it is left, or names the nodes where some may be.
+
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use rankguard_model::JobId;
+use rankguard_model::{JobId, JobState, JobView, NodeState, UnconfirmedNode};
 
 use crate::args::ControllerAddress;
 use crate::client::Client;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::out;
+
+/// Longest wait for nodes that can be reached: their agents' own limits are shorter.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+/// Between two looks at what is left.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Between two notes about what is waited for.
+const NOTE_EVERY: Duration = Duration::from_secs(3);
 
 /// `cancel`.
 #[derive(Debug, Clone, Args)]
@@ -20,7 +29,73 @@ pub(crate) struct CancelArgs {
 }
 
 pub(crate) async fn run(args: &CancelArgs, client: &Client) -> Result<Exit, CliError> {
-    client.cancel(&JobId::from(args.job.as_str())).await?;
-    out::note(&format!("job {} is being stopped; its checkpoints stay", args.job));
-    Ok(Exit::Fine)
+    let job = JobId::from(args.job.as_str());
+    let before = view(client, &job).await?;
+    client.cancel(&job).await?;
+    match before.as_ref().map(|view| view.state) {
+        Some(JobState::Finished) => {
+            out::note(&format!("job {job} had finished already"));
+            return Ok(Exit::Fine);
+        }
+        Some(JobState::Stopped) => out::note(&format!(
+            "job {job} had been stopped already: {}",
+            before.and_then(|view| view.reason).unwrap_or_default()
+        )),
+        _ => out::note(&format!("job {job} is being stopped; its checkpoints stay")),
+    }
+    let left = wait(client, &job).await?;
+    let (over, left): (Vec<_>, Vec<_>) = left.into_iter().partition(|node| node.is_lease_over);
+    for node in over {
+        out::note(&format!(
+            "node {} has been away for longer than its lease; ranks of job {job} are fenced again when it returns",
+            node.node
+        ));
+    }
+    if left.is_empty() {
+        out::note(&format!("no process of job {job} is left"));
+        return Ok(Exit::Fine);
+    }
+    for node in &left {
+        out::note(&describe(&job, node));
+    }
+    Ok(Exit::Finding)
+}
+
+async fn view(client: &Client, job: &JobId) -> Result<Option<JobView>, CliError> {
+    let jobs = client.status().await?.jobs;
+    Ok(jobs.into_iter().find(|view| view.spec.id == *job))
+}
+
+/// Waits for the answers of nodes that can be reached. Nodes that are away are not waited for: they are named.
+async fn wait(client: &Client, job: &JobId) -> Result<Vec<UnconfirmedNode>, CliError> {
+    let started = Instant::now();
+    let mut noted = started;
+    loop {
+        let left = view(client, job)
+            .await?
+            .map(|view| view.unconfirmed)
+            .unwrap_or_default();
+        let is_awaited = |node: &&UnconfirmedNode| node.state != NodeState::Lost && node.left.is_empty();
+        let awaited: Vec<&str> = left.iter().filter(is_awaited).map(|node| node.node.as_str()).collect();
+        if awaited.is_empty() || started.elapsed() > WAIT_MAX {
+            return Ok(left);
+        }
+        if noted.elapsed() > NOTE_EVERY {
+            noted = Instant::now();
+            out::note(&format!("waiting for {} to end its ranks", awaited.join(", ")));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn describe(job: &JobId, node: &UnconfirmedNode) -> String {
+    let processes = if node.left.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", node.left.join(", "))
+    };
+    format!(
+        "processes of job {job} may be left on node {}: {}{processes}",
+        node.node, node.reason
+    )
 }

@@ -10,7 +10,7 @@ use super::local;
 use crate::args::{CommonArgs, ControllerAddress, Format, FormatArgs};
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::listing::{self, Column, plain};
+use crate::listing::{self, Column};
 use crate::out;
 use crate::runtime::block_on;
 use crate::words::{self, case_state, or_dash, role};
@@ -100,13 +100,27 @@ pub(crate) fn run(args: CasesArgs, common: &CommonArgs) -> Result<Exit, CliError
     Ok(Exit::Fine)
 }
 
+/// How many closed cases the controller no longer lists: their numbers have no gaps.
+fn removed_cases(cases: &[Case]) -> Option<u64> {
+    let newest = cases.iter().map(|case| case.id.0).max()?;
+    let removed = newest.saturating_sub(cases.len() as u64);
+    (removed > 0).then_some(removed)
+}
+
 impl Asked {
     fn cases(&self, common: &CommonArgs) -> Result<Vec<Case>, CliError> {
         if self.local {
             return local::cases(self.state_dir.as_deref(), common);
         }
         let client = self.address.client(common)?;
-        Ok(block_on(client.cases())??)
+        let cases = block_on(client.cases())??;
+        if let Some(removed) = removed_cases(&cases) {
+            out::note(&format!(
+                "{removed} older closed cases are no longer in the controller's memory; its journal has them for as long as \
+                 controller.journal.retain_days and retain_bytes allow (`rankguard replay --journal`, `rankguard dataset`)"
+            ));
+        }
+        Ok(cases)
     }
 
     fn case(&self, id: CaseId, common: &CommonArgs) -> Result<Case, CliError> {
@@ -158,7 +172,7 @@ fn show(args: &CasesShowArgs, common: &CommonArgs) -> Result<(), CliError> {
     match args.format.format {
         Format::Json => out::json(&case),
         Format::Jsonl => out::json_line(&case),
-        Format::Table | Format::Csv => out::text(&plain(&page(&case))),
+        Format::Table | Format::Csv => out::text(&page(&case)),
     }
     Ok(())
 }

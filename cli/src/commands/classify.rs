@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use clap::Args;
 use rankguard_console::catalogue::CatalogueArgs;
 use rankguard_faults::{Catalogue, OUTSIDE_SCOPE, PRIMARY};
+use rankguard_files::ReadBudget;
 use rankguard_model::{ClassId, NodeId, Rank, Role};
 use rankguard_offline::{Alternative, OfflineCase};
 use serde::Serialize;
 
-use crate::args::Format;
+use crate::args::{Format, LimitArgs};
 use crate::diagnose::{Rules, records};
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -24,6 +25,9 @@ pub(crate) struct ClassifyArgs {
     pub(crate) paths: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) catalogue: CatalogueArgs,
+    /// Most that is read.
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
     /// How to print: jsonl or json
     #[arg(long, value_enum, default_value = "jsonl", value_name = "FORMAT")]
     pub(crate) format: Format,
@@ -112,10 +116,12 @@ pub(crate) fn run(args: ClassifyArgs) -> Result<Exit, CliError> {
         ));
     }
     let rules = Rules::from(args.catalogue.read()?);
+    let budget = ReadBudget::begin(args.limits.limits());
     for path in &args.paths {
         let done = records::classify(
             path,
             &rules,
+            &budget,
             &mut problems,
             |case, _| -> Result<(), std::convert::Infallible> {
                 any = true;

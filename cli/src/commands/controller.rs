@@ -40,6 +40,7 @@ pub(crate) fn run(args: &ControllerArgs, common: &CommonArgs) -> Result<Exit, Cl
         ),
     ])?;
     logging::start(&config);
+    rankguard_agent::restrict_process();
     let mut settings = config.controller();
     settings.policy.replay_only = args.replay_only;
     block_on(serve(settings))?

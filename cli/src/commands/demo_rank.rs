@@ -54,7 +54,7 @@ pub(crate) fn run(args: DemoRankArgs) -> Exit {
         Ok(_) => Exit::Fine,
         Err(error) => {
             // What agents and people read of a failed training program; 1 is what Python exits with.
-            out::note(error.report().trim_end());
+            out::notes(error.report().trim_end());
             Exit::Finding
         }
     }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rankguard_console::catalogue::CatalogueArgs;
-use rankguard_model::NodeId;
+use rankguard_model::{NodeId, printable, printable_lines, with_causes};
 
-use crate::args::{Format, FormatArgs};
+use crate::args::{Format, FormatArgs, LimitArgs};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::{diagnose, out};
@@ -15,8 +15,8 @@ use crate::{diagnose, out};
 /// `diagnose`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DiagnoseArgs {
-    /// Files and folders of logs: kernel, rank, launcher or scheduler, plain, .gz or .zst; those of a folder are read together, as of
-    /// one job
+    /// Files and folders of logs: kernel, rank, launcher or scheduler, plain, .gz or .zst; - for standard input; those of a
+    /// folder are read together, as of one job
     #[arg(required_unless_present_any = ["flight_recorder", "timings"], value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
     /// Instead of logs: a folder of NCCL flight-recorder dumps, one a rank; says who keeps whom waiting
@@ -39,6 +39,9 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) clock_offset: Vec<(String, f64)>,
     #[command(flatten)]
     pub(crate) catalogue: CatalogueArgs,
+    /// Most that is read.
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
     /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
@@ -76,7 +79,10 @@ pub(crate) fn run(args: DiagnoseArgs) -> Result<Exit, CliError> {
     } else {
         "name files or folders of logs: plain, .gz or .zst"
     };
-    let nothing = |problem| CliError::failure("nothing could be diagnosed", hint).because(problem);
+    let nothing = |problem: diagnose::DiagnoseError| {
+        let why = with_causes(&problem);
+        CliError::failure("nothing could be diagnosed", hint).because(printable(&why).into_owned())
+    };
     let found = if let Some(folder) = &args.flight_recorder {
         diagnose::dumps::run(folder, args.world, format, &mut Data, &mut Notes)
     } else if let Some(file) = &args.timings {
@@ -101,6 +107,7 @@ fn logs(args: DiagnoseArgs, format: diagnose::Format) -> Result<diagnose::Diagno
             .map(|(node, seconds)| (NodeId::from(node), (seconds * 1e9) as i64))
             .collect(),
         rules: args.catalogue.read()?.into(),
+        limits: args.limits.limits(),
         format,
     })
 }
@@ -110,7 +117,7 @@ struct Data;
 
 impl Write for Data {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        out::bytes(bytes);
+        out::text(&String::from_utf8_lossy(bytes));
         Ok(bytes.len())
     }
 
@@ -124,7 +131,9 @@ struct Notes;
 
 impl Write for Notes {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        io::stderr().write(bytes)
+        let text = String::from_utf8_lossy(bytes);
+        io::stderr().write_all(printable_lines(&text).as_bytes())?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

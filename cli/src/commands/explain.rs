@@ -9,7 +9,7 @@ use rankguard_faults::{Announcement, Basis, Event, Explanation, Fatality, Kind, 
 use crate::args::{Format, FormatArgs};
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::listing::{self, Column, plain};
+use crate::listing::{self, Column};
 use crate::out;
 
 /// `explain`.
@@ -49,15 +49,12 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Exit, CliError> {
         } else {
             format!("did you mean {}?", close.join(" or "))
         };
-        return Err(CliError::failure(
-            format!("nothing is known about {:?}", plain(&query)),
-            hint,
-        ));
+        return Err(CliError::failure(format!("nothing is known about {:?}", query), hint));
     }
     match args.format.format {
         Format::Table => {
             let pages: Vec<String> = found.iter().map(page).collect();
-            out::text(&plain(&pages.join("\n")));
+            out::text(&pages.join("\n"));
         }
         format => listing::print(format, &found, COLUMNS),
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use super::supervise_ranks;
 use crate::error::CliError;
 use crate::exit::Exit;
 
@@ -47,8 +48,8 @@ pub(crate) fn run(args: &GpuCallsArgs) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-/// Completes the settings of an agent: who calls the library, for a scenario which library, who reads stacks, and who keeps
-/// arenas.
+/// Completes the settings of an agent: the library of a scenario, and the processes that call the library, read stacks, keep
+/// arenas and supervise ranks.
 pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option<&Path>) -> Result<(), CliError> {
     if let Some(scenario) = scenario {
         if !scenario.is_file() {
@@ -69,6 +70,8 @@ pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option
     settings.gpu_process = words(settings.nvml_library.as_deref(), settings.intervals.gpu_deadline)?;
     settings.stack_process = vec![own_file()?.into(), "stack-calls".into()];
     settings.arena_process = vec![own_file()?.into(), "keep-arenas".into()];
+    // This very file, also after an upgrade has put another in its place: agent and supervisor are of one version.
+    settings.supervisor_process = vec!["/proc/self/exe".into(), supervise_ranks::NAME.into()];
     Ok(())
 }
 

@@ -90,6 +90,9 @@ impl From<IssuedRole> for Role {
     }
 }
 
+/// Largest certificate that is shown, bytes.
+const PEM_BYTES: u64 = 1 << 20;
+
 /// A certificate, printed.
 #[derive(Debug, Serialize)]
 struct Shown {
@@ -172,8 +175,9 @@ fn show(file: &Path, format: &FormatArgs) -> Result<Exit, CliError> {
             "`rankguard identity issue` makes certificates that this command can show",
         )
     };
-    let text = std::fs::read(file).map_err(|problem| failed(format!("cannot be read: {problem}")))?;
-    let card = Card::of_pem(&text).map_err(failed)?;
+    let text =
+        rankguard_files::read_text(file, PEM_BYTES).map_err(|problem| failed(format!("cannot be read: {problem}")))?;
+    let card = Card::of_pem(text.as_bytes()).map_err(failed)?;
     listing::print(format.format, &[Shown::from(&card)], COLUMNS);
     Ok(match card.ends_soon() {
         true => Exit::Finding,

@@ -25,4 +25,5 @@ pub(crate) mod run;
 pub(crate) mod shell;
 pub(crate) mod stack_calls;
 pub(crate) mod status;
+pub(crate) mod supervise_ranks;
 pub(crate) mod taxonomy;

@@ -45,6 +45,9 @@ const NODES: &[Column<NodeView>] = &[
     ("state", |node| node_state(node.state).to_owned()),
     ("slots", |node| node.slots.to_string()),
     ("job", |node| or_dash(node.job.as_ref())),
+    ("lease s", |node| {
+        or_dash((node.lease_ms > 0).then(|| node.lease_ms as f64 / 1e3))
+    }),
     ("reason", |node| or_dash(node.reason.as_ref())),
 ];
 
@@ -106,12 +109,24 @@ fn print(args: &StatusArgs, status: &StatusView) {
             out::line("");
             out::text(&listing::table(&status.jobs, JOBS));
             for job in &status.jobs {
+                for left in &job.unconfirmed {
+                    out::note(&format!(
+                        "job {}: old ranks on {} have not been confirmed as ended since {}: {}",
+                        job.spec.id, left.node, left.since, left.reason
+                    ));
+                }
                 for slow in &job.stragglers {
                     out::note(&format!(
                         "job {}: rank {} on {} takes {:.1} ms a step and the others {:.1} ms, since {}",
                         job.spec.id, slow.rank, slow.node, slow.step_ms, slow.usual_ms, slow.since
                     ));
                 }
+            }
+            for node in status.nodes.iter().filter(|node| node.refused_evidence > 0) {
+                out::note(&format!(
+                    "node {}: {} pieces of its evidence were refused",
+                    node.node, node.refused_evidence
+                ));
             }
             if !status.open_cases.is_empty() {
                 let open: Vec<String> = status.open_cases.iter().map(ToString::to_string).collect();

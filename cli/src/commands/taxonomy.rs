@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::args::{Format, FormatArgs};
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::listing::{self, Column, plain};
+use crate::listing::{self, Column};
 use crate::out;
 
 /// `taxonomy`.
@@ -141,10 +141,10 @@ fn show(id: &str, catalogue: &Catalogue, format: Format) -> Result<(), CliError>
         } else {
             format!("did you mean {}?", close.join(" or "))
         };
-        return Err(CliError::usage(format!("there is no taxonomy {:?}", plain(id)), hint));
+        return Err(CliError::usage(format!("there is no taxonomy {id:?}"), hint));
     };
     match format {
-        Format::Table => out::text(&plain(&page(taxonomy))),
+        Format::Table => out::text(&page(taxonomy)),
         Format::Json => out::json(taxonomy),
         Format::Jsonl => taxonomy.categories.iter().for_each(out::json_line),
         Format::Csv => listing::print(format, &taxonomy.categories, CATEGORIES),
@@ -289,7 +289,7 @@ fn crosswalk(only: Option<&str>, catalogue: &Catalogue) -> Result<Vec<Crossed>, 
                 } else {
                     format!("did you mean {}?", close.join(" or "))
                 };
-                return Err(CliError::usage(format!("there is no class {:?}", plain(id)), hint));
+                return Err(CliError::usage(format!("there is no class {id:?}"), hint));
             }
         },
     };

@@ -126,10 +126,13 @@ fn convert(kind: Kind, value: &Spanned<DeValue<'_>>) -> Result<Value, String> {
     let fits = matches!(
         (&found, kind),
         (Value::Count(_), Kind::Count(..))
-            | (Value::List(_), Kind::Paths | Kind::LogPaths)
+            | (Value::List(_), Kind::Paths | Kind::LogPaths | Kind::Names)
             | (Value::Switch(_), Kind::Switch)
     ) || matches!(found, Value::Text(_))
-        && !matches!(kind, Kind::Count(..) | Kind::Paths | Kind::LogPaths | Kind::Switch);
+        && !matches!(
+            kind,
+            Kind::Count(..) | Kind::Paths | Kind::LogPaths | Kind::Names | Kind::Switch
+        );
     if !fits {
         return Err(format!(
             "a value of type {} where {} is wanted",

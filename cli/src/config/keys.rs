@@ -139,6 +139,11 @@ pub(crate) const KEYS: &[Key] = &[
         "first pause before a reconnect",
     ),
     key(
+        "agent.intervals.restore_retry_ms",
+        WAIT,
+        "how long a restore is tried again while a store cannot be read; less than the 120 s that a rank waits",
+    ),
+    key(
         "agent.intervals.share_wait_ms",
         WAIT,
         "least wait of a job's first node for the shares of the others in a checkpoint that goes to an object store",
@@ -164,6 +169,11 @@ pub(crate) const KEYS: &[Key] = &[
         "log files to follow besides the output of the ranks; *, ?, [...] and ** name several",
     ),
     key(
+        "agent.job_users",
+        Kind::Names,
+        "users that jobs may run as instead (`run --user`); a name that ends in * stands for all that begin so; none when empty",
+    ),
+    key(
         "agent.kept_for_others_bytes",
         Kind::Count(0, u64::MAX),
         "most bytes of images that are kept in memory for other nodes; a quarter of what is available when not set",
@@ -172,6 +182,11 @@ pub(crate) const KEYS: &[Key] = &[
         "agent.kernel_log",
         Kind::Name,
         "/dev/kmsg, a file that kernel lines are appended to, or off",
+    ),
+    key(
+        "agent.lease_ms",
+        Kind::Count(100, 86_400_000),
+        "longest time that ranks run without a sign of the controller (unless most other agents have lost it too) or of a frozen agent",
     ),
     key(
         "agent.memory_reserve_bytes",
@@ -215,6 +230,26 @@ pub(crate) const KEYS: &[Key] = &[
         "where chunks are served to other agents; port 0 takes a free one",
     ),
     key("agent.proc_root", Kind::Name, "the procfs tree"),
+    key(
+        "agent.rank_cgroups",
+        Kind::Switch,
+        "whether ranks run in control groups, where the agent may create them; the kernel then ends a generation at once",
+    ),
+    key(
+        "agent.rank_environment",
+        Kind::Names,
+        "variables of the agent's environment that ranks get besides those of their job; a name that ends in * stands for all that begin so",
+    ),
+    key(
+        "agent.rank_peers",
+        Kind::Choice(&["own-processes", "same-user"]),
+        "which processes may speak for a rank: its own, or all of its user, where another service starts ranks",
+    ),
+    key(
+        "agent.rank_user",
+        Kind::Name,
+        "user that ranks run as, by name or number; the agent's own when not set, which can read the agent's key",
+    ),
     key("agent.slots", Kind::Count(1, 4096), "ranks this node can run at once"),
     key(
         "agent.spool_bytes",
@@ -238,9 +273,29 @@ pub(crate) const KEYS: &[Key] = &[
         "files of classes, codes and taxonomies besides the built-in ones (TOML); SIGHUP reads them again",
     ),
     key(
+        "controller.journal.retain_bytes",
+        Kind::Count(1 << 20, 1 << 50),
+        "bytes of entries beyond which the journal lets the oldest go, whatever their age",
+    ),
+    key(
+        "controller.journal.retain_days",
+        Kind::Count(1, 36_500),
+        "days after which the journal may let entries go",
+    ),
+    key(
+        "controller.journal.snapshot_entries",
+        Kind::Count(100, 1 << 32),
+        "entries after which the journal gets a snapshot: a start replays the entries behind the newest one",
+    ),
+    key(
         "controller.listen",
         Kind::Socket,
         "where the controller listens; port 0 takes a free one",
+    ),
+    key(
+        "controller.metrics_listen",
+        Kind::Socket,
+        "where the controller serves /healthz, /readyz and /metrics over HTTP; nowhere when not set",
     ),
     key(
         "controller.policy.adopt_ms",
@@ -265,7 +320,12 @@ pub(crate) const KEYS: &[Key] = &[
     key(
         "controller.policy.cordon_share",
         Kind::Count(0, 100),
-        "percent of the nodes that verdicts may keep out of use",
+        "percent of the live nodes that may be cordoned before verdicts cordon no more; at least one node",
+    ),
+    key(
+        "controller.policy.cordon_window_ms",
+        WAIT,
+        "window of the rate breaker: as many automatic cordons as cordon_share allows within so long",
     ),
     key(
         "controller.policy.fence_ms",
@@ -276,6 +336,11 @@ pub(crate) const KEYS: &[Key] = &[
         "controller.policy.first_step_ms",
         WAIT,
         "how long ranks may take from their start to their first step",
+    ),
+    key(
+        "controller.policy.forget_ms",
+        Kind::Count(1, 366 * 86_400_000),
+        "how long a lost node is remembered that is not cordoned and has no part in a job",
     ),
     key(
         "controller.policy.gather_ms",
@@ -352,6 +417,11 @@ pub(crate) const KEYS: &[Key] = &[
         "controller.policy.stall_ms",
         ANY,
         "how long a running job may go without a step; 0 is for ever",
+    ),
+    key(
+        "controller.policy.store_wait_ms",
+        ANY,
+        "how long a job waits for a checkpoint that cannot be read and is not known to be damaged, before it goes on from the one before",
     ),
     key(
         "controller.policy.user_retries",

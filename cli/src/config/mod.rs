@@ -9,6 +9,7 @@ mod find;
 mod identity;
 mod key;
 mod keys;
+mod lease;
 mod mistake;
 mod settings;
 mod value;
@@ -59,6 +60,9 @@ pub(crate) struct Shown {
     pub(crate) meaning: &'static str,
 }
 
+/// Largest configuration file, bytes.
+const FILE_BYTES: u64 = 16 << 20;
+
 impl Config {
     /// Reads everything; `environment` is usually the process's own.
     pub(crate) fn load(
@@ -74,7 +78,7 @@ impl Config {
             config.values.insert(path, (value, Origin::Default));
         }
         if let Some(path) = file {
-            match std::fs::read_to_string(path) {
+            match rankguard_files::read_text(path, FILE_BYTES) {
                 Ok(text) => {
                     let found = file::read(path, &text);
                     mistakes.extend(found.mistakes);
@@ -93,6 +97,7 @@ impl Config {
             config.put(key, text, Origin::Flag(flag), &mut mistakes);
         }
         mistakes.extend(config.half_an_identity());
+        mistakes.extend(config.short_lease());
         if let Some((Value::Checks(checks), at)) = config.values.get("agent.checks")
             && let Some(what) = checks::unknown_class(checks, config.paths("agent.catalogue"))
         {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rankguard_agent::{ImageSettings, KernelLogSource, Knowledge, OtlpProtocol, OtlpSettings, WhenFull};
+use rankguard_agent::{ImageSettings, KernelLogSource, Knowledge, OtlpProtocol, OtlpSettings, RankPeers, WhenFull};
 use rankguard_controller::{CatalogueFiles, Gate};
 use rankguard_model::NodeId;
 
@@ -15,6 +15,8 @@ const CLIENT_CONTROLLER: &str = "127.0.0.1:7700";
 /// How often a job checkpoints: as its own rule says, or as the controller finds.
 const FIXED: &str = "fixed";
 const ADAPTIVE: &str = "adaptive";
+/// Seconds of a day.
+const DAY_S: u64 = 86_400;
 /// What is logged when nothing else was said.
 const LOG_FILTER: &str = "info";
 
@@ -28,6 +30,10 @@ impl Config {
         settings.network = self.network();
         settings.silence_limit = self.wait("controller.silence_limit_ms");
         settings.catalogue = CatalogueFiles::new(self.paths("controller.catalogue"));
+        settings.metrics_listen = self.value("controller.metrics_listen").map(Value::show);
+        settings.journal.max_bytes = self.count("controller.journal.retain_bytes");
+        settings.journal.max_age = Duration::from_secs(self.count("controller.journal.retain_days") * DAY_S);
+        settings.journal.snapshot_entries = self.count("controller.journal.snapshot_entries");
         settings.policy.prior = self.text("controller.policy.prior");
         settings.policy.adapt = self.text("controller.policy.checkpoint_interval") == ADAPTIVE;
         settings.policy.preflight = match self.text("controller.policy.preflight").as_str() {
@@ -90,7 +96,13 @@ impl Config {
         }
         settings.injection = self.value("agent.injection") == Some(&Value::Switch(true));
         settings.flight_recorder_pipe = self.value("agent.flight_recorder_pipe") == Some(&Value::Switch(true));
+        settings.rank_peers = rank_peers(&self.text("agent.rank_peers"));
         settings.spool_bytes = self.count("agent.spool_bytes");
+        settings.lease = self.wait("agent.lease_ms");
+        settings.rank_environment = self.names("agent.rank_environment");
+        settings.rank_cgroups = self.value("agent.rank_cgroups") == Some(&Value::Switch(true));
+        settings.rank_user = self.value("agent.rank_user").map(Value::show);
+        settings.job_users = self.names("agent.job_users");
         settings.images = ImageSettings {
             slots: u32::try_from(self.count("agent.image_slots")).unwrap_or(u32::MAX),
             when_full: when_full(&self.text("agent.image_when_full")),
@@ -121,11 +133,18 @@ impl Config {
         }
     }
 
+    fn names(&self, key: &str) -> Vec<String> {
+        match self.value(key) {
+            Some(Value::List(items)) => items.clone(),
+            _ => Vec::new(),
+        }
+    }
+
     fn text(&self, key: &str) -> String {
         self.value(key).map(Value::show).unwrap_or_default()
     }
 
-    fn count(&self, key: &str) -> u64 {
+    pub(super) fn count(&self, key: &str) -> u64 {
         self.counted(key).unwrap_or(0)
     }
 
@@ -163,6 +182,17 @@ fn when_full(name: &str) -> WhenFull {
     known.map_or(WHEN_FULL[0].1, |(_, policy)| *policy)
 }
 
+/// Which processes may speak for a rank; the first is the built-in one.
+const RANK_PEERS: [(&str, RankPeers); 2] = [
+    ("own-processes", RankPeers::OwnProcesses),
+    ("same-user", RankPeers::SameUser),
+];
+
+fn rank_peers(name: &str) -> RankPeers {
+    let known = RANK_PEERS.iter().find(|(known, _)| *known == name);
+    known.map_or(RANK_PEERS[0].1, |(_, peers)| *peers)
+}
+
 /// The built-in value of every setting that has one.
 pub(super) fn defaults() -> Vec<(&'static str, Value)> {
     let text = |text: &str| Value::Text(text.to_owned());
@@ -180,6 +210,18 @@ pub(super) fn defaults() -> Vec<(&'static str, Value)> {
         ("controller.listen", text(&controller.listen.to_string())),
         ("controller.state_dir", path(&controller.state_dir)),
         ("controller.silence_limit_ms", millis(controller.silence_limit)),
+        (
+            "controller.journal.retain_bytes",
+            Value::Count(controller.journal.max_bytes),
+        ),
+        (
+            "controller.journal.retain_days",
+            Value::Count(controller.journal.max_age.as_secs() / DAY_S),
+        ),
+        (
+            "controller.journal.snapshot_entries",
+            Value::Count(controller.journal.snapshot_entries),
+        ),
         ("agent.node", text(agent.node.as_str())),
         ("agent.host", text(&agent.host)),
         ("agent.controller", text(&agent.controller)),
@@ -192,9 +234,14 @@ pub(super) fn defaults() -> Vec<(&'static str, Value)> {
         ("agent.proc_root", path(&agent.proc_root)),
         ("agent.injection", Value::Switch(agent.injection)),
         ("agent.flight_recorder_pipe", Value::Switch(agent.flight_recorder_pipe)),
+        ("agent.rank_peers", text(RANK_PEERS[0].0)),
         ("agent.catalogue", Value::List(Vec::new())),
         ("agent.job_logs", Value::List(Vec::new())),
         ("agent.spool_bytes", Value::Count(agent.spool_bytes)),
+        ("agent.lease_ms", millis(agent.lease)),
+        ("agent.rank_cgroups", Value::Switch(agent.rank_cgroups)),
+        ("agent.rank_environment", Value::List(agent.rank_environment.clone())),
+        ("agent.job_users", Value::List(agent.job_users.clone())),
         ("controller.policy.prior", text(&controller.policy.prior)),
         ("agent.image_slots", Value::Count(u64::from(agent.images.slots))),
         ("agent.image_wait_ms", millis(agent.images.wait)),
@@ -227,11 +274,15 @@ enum Number<'a> {
     Narrow(&'a mut u32),
 }
 
-fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Number<'_>); 20] {
+fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Number<'_>); 23] {
     let policy = &mut settings.policy;
     [
         ("controller.policy.settle_ms", Number::Wide(&mut policy.settle_ms)),
         ("controller.policy.adopt_ms", Number::Wide(&mut policy.adopt_ms)),
+        (
+            "controller.policy.store_wait_ms",
+            Number::Wide(&mut policy.store_wait_ms),
+        ),
         ("controller.policy.fence_ms", Number::Wide(&mut policy.fence_ms)),
         ("controller.policy.launch_ms", Number::Wide(&mut policy.launch_ms)),
         (
@@ -277,6 +328,11 @@ fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Numb
             "controller.policy.cordon_share",
             Number::Narrow(&mut policy.cordon_share.0),
         ),
+        (
+            "controller.policy.cordon_window_ms",
+            Number::Wide(&mut policy.cordon_window_ms),
+        ),
+        ("controller.policy.forget_ms", Number::Wide(&mut policy.forget_ms)),
     ]
 }
 
@@ -304,6 +360,7 @@ fn intervals(intervals: &mut rankguard_agent::Intervals) -> impl Iterator<Item =
         ("agent.intervals.otlp_ms", &mut intervals.otlp),
         ("agent.intervals.peer_fetch_ms", &mut intervals.peer_fetch),
         ("agent.intervals.share_wait_ms", &mut intervals.share_wait),
+        ("agent.intervals.restore_retry_ms", &mut intervals.restore_retry),
         ("agent.intervals.arenas_kept_ms", &mut intervals.arenas_kept),
     ]
     .into_iter()
@@ -343,6 +400,8 @@ mod tests {
             "agent.otlp_ca",
             "agent.otlp_endpoint",
             "agent.otlp_headers",
+            "agent.rank_user",
+            "controller.metrics_listen",
             "identity.ca",
             "identity.certificate",
             "identity.key",

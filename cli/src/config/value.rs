@@ -52,6 +52,8 @@ pub(crate) enum Kind {
     Paths,
     /// The same; they may be patterns.
     LogPaths,
+    /// Names, the last character of which may be `*`; `:` between them outside of TOML.
+    Names,
     /// A number within bounds.
     Count(u64, u64),
     /// `true` or `false`.
@@ -75,6 +77,7 @@ impl Kind {
             Self::Socket => "an IP address and a port such as 127.0.0.1:7700".to_owned(),
             Self::Paths => "a list of paths".to_owned(),
             Self::LogPaths => "a list of paths, or of patterns such as /logs/**/rank-*.log".to_owned(),
+            Self::Names => "a list of names of letters, digits, _, - and ., each with * at most at its end".to_owned(),
             Self::Count(min, u64::MAX) => format!("a whole number of at least {min}"),
             Self::Count(min, max) => format!("a whole number of {min} to {max}"),
             Self::Choice(words) => format!("one of {}", words.join(", ")),
@@ -89,7 +92,7 @@ impl Kind {
         let value = match self {
             Self::Count(..) => text.trim().parse().map(Value::Count).map_err(|_| self.refuse(text))?,
             Self::Switch => text.trim().parse().map(Value::Switch).map_err(|_| self.refuse(text))?,
-            Self::Paths | Self::LogPaths => Value::List(
+            Self::Paths | Self::LogPaths | Self::Names => Value::List(
                 text.split(':')
                     .filter(|path| !path.is_empty())
                     .map(str::to_owned)
@@ -113,6 +116,7 @@ impl Kind {
             (Self::Count(min, max), Value::Count(count)) => (min..=max).contains(count),
             (Self::Checks, Value::Checks(_)) | (Self::Switch, Value::Switch(_)) => true,
             (Self::Paths, Value::List(items)) => items.iter().all(|item| !item.is_empty()),
+            (Self::Names, Value::List(items)) => items.iter().all(|item| is_name_pattern(item)),
             (Self::LogPaths, Value::List(items)) => items.iter().all(|item| is_log_path(item)),
             _ => false,
         };
@@ -126,6 +130,11 @@ impl Kind {
     fn refuse(self, found: &str) -> String {
         format!("{found:?} is refused; want {}", self.wanted())
     }
+}
+
+fn is_name_pattern(text: &str) -> bool {
+    let name = text.strip_suffix('*').unwrap_or(text);
+    !text.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
 }
 
 fn is_address(text: &str) -> bool {
@@ -149,6 +158,14 @@ mod tests {
         }
         for wrong in ["", "127.0.0.1", ":1", "a:b", "a:70000", "::1:7", "[x]:1", "http://a:1"] {
             assert!(!is_address(wrong), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_names_may_hold_prefixes() {
+        assert!(Kind::Names.parse("PATH:LC_*:*").is_ok());
+        for wrong in ["A*B", "a b", "A=1"] {
+            assert!(Kind::Names.parse(wrong).is_err(), "{wrong:?}");
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,9 +15,13 @@ use rankguard_model::{JobId, NodeId, Rank};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{DemoError, LIMIT};
+use crate::child::die_with_parent;
 
 /// The nodes of the demo, the spare last.
 pub(super) const NODES: [&str; 4] = ["node-1", "node-2", "node-3", "spare-1"];
+
+/// Longest wait for supervisors to end what they supervise, after their agents are gone.
+const ENDED: Duration = Duration::from_secs(5);
 
 /// Processes and folders of the demo.
 pub(super) struct Cluster {
@@ -200,8 +204,10 @@ impl Cluster {
         let Some(agent) = self.agents.get(node) else {
             return BTreeMap::new();
         };
+        // Between an agent and its ranks stand supervisors.
         children(agent.id())
             .into_iter()
+            .flat_map(|supervisor| children(supervisor.cast_unsigned()))
             .filter_map(|pid| Some((rank_of(pid, job)?, pid)))
             .collect()
     }
@@ -215,13 +221,27 @@ impl Drop for Cluster {
             .into_iter()
             .chain(std::mem::take(&mut self.agents).into_values())
             .collect();
-        let ranks: Vec<i32> = children.iter().flat_map(|child| descendants(child.id())).collect();
+        let mut below: Vec<i32> = children.iter().flat_map(|child| descendants(child.id())).collect();
         children.into_iter().for_each(end);
-        // Their parents are gone, so the kernel has killed them; this only makes sure before the demo says goodbye.
-        for pid in ranks {
+        // Supervisors end the ranks and then themselves; what is left after that is ended here.
+        let until = Instant::now() + ENDED;
+        while !below.is_empty() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+            below.retain(|pid| is_alive(*pid));
+        }
+        for pid in below {
             signal(pid, Signal::KILL);
         }
     }
+}
+
+/// Whether a process runs. One that has ended and was not waited for does not.
+fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit_once(')')
+        .and_then(|(_, rest)| rest.trim_start().chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
 /// Ends a process at once and takes its exit status.
@@ -234,15 +254,6 @@ fn end(mut child: Child) {
 pub(super) fn signal(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = kill_process(pid, signal);
-    }
-}
-
-/// The kernel ends the child when the thread that starts it ends.
-pub(super) fn die_with_parent(command: &mut Command) {
-    // SAFETY: between fork and exec only prctl is called, which is async-signal-safe and touches no memory.
-    unsafe {
-        command
-            .pre_exec(|| rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from));
     }
 }
 

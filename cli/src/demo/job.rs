@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rankguard_model::{CheckpointPolicy, JobId, JobSpec, NodeRange};
 
-use super::cluster::die_with_parent;
 use super::{DemoError, LIMIT};
+use crate::child::die_with_parent;
 
 /// Ranks on each node.
 pub(super) const RANKS_PER_NODE: u32 = 2;
@@ -64,6 +64,7 @@ impl Training {
                 tiers: rankguard_model::CheckpointTiers::default(),
             }),
             max_restarts: 100,
+            user: None,
         }
     }
 }

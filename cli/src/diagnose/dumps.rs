@@ -4,12 +4,13 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use rankguard_files::open_regular;
 use rankguard_flight::{Dump, Limits, Report, analyze, rank_of_file_name};
-use rankguard_model::Rank;
+use rankguard_model::{Rank, printable};
 use rankguard_offline::{FoundDump, guess};
 use serde::Serialize;
 
-use super::{DiagnoseError, Format};
+use super::{DiagnoseError, Format, print};
 
 /// Dumps read at most: more ranks than any job has.
 const DUMPS: usize = 1 << 17;
@@ -53,19 +54,20 @@ pub(crate) fn run(
         return Err(DiagnoseError::NothingReadable(why));
     }
     for line in skipped.iter().chain(&odd) {
-        writeln!(notes, "skipped: {line}")?;
+        writeln!(notes, "skipped: {}", printable(line))?;
     }
     let report = analyze(&dumps, world);
     let trouble = !report.groups.is_empty() || !report.culprits.is_empty();
     match format {
-        Format::Table => report.lines().iter().try_for_each(|line| writeln!(out, "{line}"))?,
+        Format::Table => report
+            .lines()
+            .iter()
+            .try_for_each(|line| writeln!(out, "{}", printable(line)))?,
         Format::Json => {
-            serde_json::to_writer_pretty(&mut *out, &Output { report, skipped }).map_err(io::Error::from)?;
-            writeln!(out)?;
+            print::json_pretty(&Output { report, skipped }, out)?;
         }
         Format::Jsonl => {
-            serde_json::to_writer(&mut *out, &Output { report, skipped }).map_err(io::Error::from)?;
-            writeln!(out)?;
+            print::json_line(&Output { report, skipped }, out)?;
         }
     }
     Ok(trouble)
@@ -79,7 +81,7 @@ pub(super) fn found(root: &Path, file: &Path) -> Option<Result<FoundDump, String
     let name = file.display().to_string();
     let rank = rank_of_file_name(&name)?;
     let mut head = Vec::new();
-    let opened = fs::File::open(file).ok()?;
+    let opened = open_regular(file).ok()?;
     opened.take(HEAD as u64).read_to_end(&mut head).ok()?;
     let holds = |part: &[u8]| head.windows(part.len()).any(|window| window == part);
     let dump = match head.first()? {
@@ -117,11 +119,13 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, DiagnoseError> {
 
 fn read(file: &Path, rank: Option<u32>) -> Result<(Dump, Vec<String>), String> {
     let limit = Limits::default().bytes as u64;
-    let size = fs::metadata(file).map_err(|error| error.to_string())?.len();
-    if size > limit {
-        return Err(format!("{size} bytes, more than the {limit} that a dump may have"));
+    let mut bytes = Vec::new();
+    let opened = open_regular(file).map_err(|error| error.to_string())?;
+    let read = opened.take(limit + 1).read_to_end(&mut bytes);
+    read.map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > limit {
+        return Err(format!("more than the {limit} bytes that a dump may have"));
     }
-    let bytes = fs::read(file).map_err(|error| error.to_string())?;
     let (dump, problems) = Dump::read(rank, &bytes).map_err(|error| error.to_string())?;
     Ok((
         dump,

@@ -1,25 +1,40 @@
 //! Files: which ones, unpacked how, and line by line within bounds.
 
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use flate2::read::MultiGzDecoder;
-use ruzstd::decoding::StreamingDecoder;
+use rankguard_files::{BudgetedReader, Packing, ReadBudget, SpecialFile, open_named, unpacked};
 
 /// Longest line that is kept where lines are read; the rest of a longer one is skipped.
 const LINE_BYTES: usize = 10 << 20;
-/// Bytes of a block.
-const BLOCK_BYTES: usize = 1 << 20;
+/// Bytes of a block. Limits are looked at between blocks.
+const BLOCK_BYTES: usize = 256 << 10;
 /// Bytes that are looked at to tell text from anything else.
 const HEAD: usize = 8 << 10;
 /// Folders deeper than this are not entered.
 const DEPTH: usize = 32;
+/// Files below one path; more are reported, not read.
+const FILES: usize = 100_000;
 
-/// Regular files under a path, in the order of their names.
+/// Regular files under a path, in the order of their names. The path itself may be a pipe, or `-` for standard input: a person
+/// named it.
 pub(super) fn walk(path: &Path, problems: &mut Vec<String>) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    visit(path, 0, &mut files, problems);
+    if path == Path::new("-") {
+        files.push(path.to_owned());
+    } else {
+        visit(path, 0, &mut files, problems);
+    }
+    if files.len() > FILES {
+        problems.push(format!(
+            "{}: {} files, of which the first {FILES} are read; name a folder of fewer",
+            path.display(),
+            files.len()
+        ));
+        files.truncate(FILES);
+    }
     files
 }
 
@@ -33,17 +48,19 @@ fn visit(path: &Path, depth: usize, files: &mut Vec<PathBuf>, problems: &mut Vec
             "{}: no log by its name; name the file itself to have it read",
             path.display()
         ));
-    } else if kind.is_file() {
+    } else if kind.is_file() || depth == 0 && kind.is_fifo() {
         files.push(path.to_owned());
-    } else if !kind.is_dir() {
-        problems.push(format!("{}: neither a file nor a folder", path.display()));
+    } else if let Some(special) = SpecialFile::of(kind).filter(|special| *special != SpecialFile::Folder) {
+        problems.push(format!("{}: {special}", path.display()));
     } else if depth > DEPTH || (depth > 0 && path.is_symlink()) {
         // A link may lead back up; whoever wants its target can name it.
         problems.push(format!("{}: a linked or too deep folder, not entered", path.display()));
     } else {
-        match fs::read_dir(path)
-            .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>())
-        {
+        let listed = |entries: fs::ReadDir| -> io::Result<Vec<PathBuf>> {
+            entries.take(FILES + 1).map(|entry| Ok(entry?.path())).collect()
+        };
+        match fs::read_dir(path).and_then(listed) {
+            Ok(_) if files.len() > FILES => {}
             Ok(mut entries) => {
                 entries.sort();
                 entries
@@ -67,27 +84,23 @@ fn is_document(path: &Path) -> bool {
     .contains(&ending.as_str())
 }
 
-/// A text file, unpacked as its first bytes say.
-pub(super) fn open(path: &Path) -> io::Result<Lines> {
-    let plain: Box<dyn Read> = if path == Path::new("-") {
-        Box::new(io::stdin())
-    } else {
-        Box::new(File::open(path)?)
+/// A text file, unpacked by the format of its first bytes, within the remaining budget.
+pub(super) fn open(path: &Path, budget: &ReadBudget) -> io::Result<Lines> {
+    let input = open_named(path, budget.pipe_wait())?;
+    let packed = Box::new(BufReader::with_capacity(HEAD, input.reader));
+    // A limit that a person gave replaces the ratio.
+    let packed_bytes = match budget.limits().text_bytes {
+        Some(_) => None,
+        None => Some(input.bytes.unwrap_or(0)),
     };
-    let mut reader = BufReader::with_capacity(HEAD, plain);
-    let head = reader.fill_buf()?;
-    let unpacked: Box<dyn Read> = if head.starts_with(&[0x1f, 0x8b]) {
-        Box::new(MultiGzDecoder::new(reader))
-    } else if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-        Box::new(StreamingDecoder::new(reader).map_err(io::Error::other)?)
-    } else {
-        Box::new(reader)
-    };
-    let mut reader = BufReader::with_capacity(64 << 10, unpacked);
-    if let Some(what) = not_text(reader.fill_buf()?) {
+    let mut text = unpacked(packed, packed_bytes)?;
+    if let Some(what) = not_text(text.fill_buf()?) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
-    Ok(Lines { reader })
+    let reader = budget.reader(text, input.bytes);
+    Ok(Lines {
+        reader: BufReader::with_capacity(64 << 10, reader),
+    })
 }
 
 /// Why the start of a file is not that of a text, if it is not.
@@ -98,13 +111,16 @@ fn not_text(head: &[u8]) -> Option<&'static str> {
     if head.starts_with(b"PK\x03\x04") || head.starts_with(b"BZh") || head.starts_with(b"\xfd7zXZ") {
         return Some("packed in a way that is not read here; unpack it first");
     }
+    if Packing::of(head) != Packing::Plain {
+        return Some("packed twice; unpack it first");
+    }
     let nul = head.iter().take(HEAD).filter(|byte| **byte == 0).count();
     (nul > 0).then_some("not a text")
 }
 
 /// Text of one file: lines, decoded lossily, or blocks of bytes.
 pub(super) struct Lines {
-    reader: BufReader<Box<dyn Read>>,
+    reader: BufReader<BudgetedReader<Box<dyn io::BufRead>>>,
 }
 
 impl Lines {

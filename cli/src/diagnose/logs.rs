@@ -1,10 +1,10 @@
 //! Logs: one file as one stream; a file that cannot be read becomes a problem.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use rankguard_files::{ReadBudget, read_text};
 use rankguard_model::{NodeId, Source};
 use rankguard_offline::{ErrorFile, Origin, ReadStream, Reader, error_file, guess};
 
@@ -22,6 +22,7 @@ pub(super) fn read(
     path: &Path,
     clocks: &Clocks,
     rules: &Rules,
+    budget: &ReadBudget,
     problems: &mut Vec<String>,
 ) -> Option<ReadStream> {
     let reader = |origin| Reader::with(Arc::clone(&rules.matcher), origin);
@@ -43,7 +44,7 @@ pub(super) fn read(
         file.lines.iter().for_each(|line| reader.push(line));
         return Some(reader.finish());
     }
-    let mut text = match files::open(path) {
+    let mut text = match files::open(path, budget) {
         Ok(text) => text,
         Err(error) => {
             problems.push(format!("{}: {error}", path.display()));
@@ -78,9 +79,8 @@ pub(super) fn read(
 /// The file as torchrun's record of a failed worker, if it is one.
 fn torchrun_error(path: &Path) -> Option<ErrorFile> {
     let named = path.extension().is_some_and(|ending| ending == "json");
-    let short = || fs::metadata(path).is_ok_and(|file| file.len() <= ERROR_FILE_BYTES);
-    if !named || !short() {
+    if !named {
         return None;
     }
-    error_file(&fs::read_to_string(path).ok()?)
+    error_file(&read_text(path, ERROR_FILE_BYTES).ok()?)
 }

@@ -5,6 +5,9 @@
 //! concluded from them is `rankguard-offline`'s; `print` prints. What cannot be read is a problem line, never an error: one
 //! damaged file must not hide what the others tell (RG-11).
 //!
+//! Work is bounded ([`ReadBudget`]): bytes of text and time, for each file and for all; the rest of a file beyond a limit is a
+//! problem line that names the limit. Pipes, sockets, devices and files of the kernel are refused by name.
+//!
 //! Absent: archives are not unpacked.
 
 pub(crate) mod dumps;
@@ -26,6 +29,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rankguard_faults::{Catalogue, Matcher};
+use rankguard_files::{ReadBudget, ReadLimits};
+use rankguard_model::printable;
 use rankguard_templates::Novelty;
 use thiserror::Error;
 
@@ -42,6 +47,8 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) clocks: logs::Clocks,
     /// What they are judged by.
     pub(crate) rules: Rules,
+    /// Most that is read, and for how long.
+    pub(crate) limits: ReadLimits,
     /// How to print.
     pub(crate) format: Format,
 }
@@ -106,9 +113,15 @@ pub(crate) struct Diagnoses {
 
 /// Reads the paths, prints the cases to `out` and the problems to `notes`. Says whether something failed.
 pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<bool, DiagnoseError> {
-    let mut found = diagnose(&args.paths, &args.clocks, &args.rules);
+    let budget = ReadBudget::begin(args.limits);
+    let mut found = diagnose(&args.paths, &args.clocks, &args.rules, &budget);
     if !args.healthy.is_empty() {
-        found.novelties = Some(novelties::find(&args.paths, &args.healthy, &mut found.problems));
+        found.novelties = Some(novelties::find(
+            &args.paths,
+            &args.healthy,
+            &budget,
+            &mut found.problems,
+        ));
     }
     if found.streams == 0 {
         let why = found
@@ -119,19 +132,19 @@ pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Writ
         return Err(DiagnoseError::NothingReadable(why));
     }
     for problem in &found.problems {
-        writeln!(notes, "skipped: {problem}")?;
+        writeln!(notes, "skipped: {}", printable(problem))?;
     }
     print::print(&found, args.format, out)?;
     Ok(found.cases.iter().any(OfflineCase::is_failure))
 }
 
 /// Reads the paths and concludes.
-pub(crate) fn diagnose(paths: &[PathBuf], clocks: &logs::Clocks, rules: &Rules) -> Diagnoses {
+pub(crate) fn diagnose(paths: &[PathBuf], clocks: &logs::Clocks, rules: &Rules, budget: &ReadBudget) -> Diagnoses {
     let mut found = Diagnoses::default();
     for path in paths {
         let (mut streams, mut dumped) = (Vec::new(), Vec::new());
         for file in files::walk(path, &mut found.problems) {
-            if records::holds_cases(&file) {
+            if records::holds_cases(&file, budget) {
                 let Diagnoses {
                     cases,
                     problems,
@@ -141,6 +154,7 @@ pub(crate) fn diagnose(paths: &[PathBuf], clocks: &logs::Clocks, rules: &Rules) 
                 let Ok(()) = records::classify(
                     &file,
                     rules,
+                    budget,
                     problems,
                     |case, read| -> Result<(), std::convert::Infallible> {
                         *streams += read.max(1);
@@ -154,7 +168,7 @@ pub(crate) fn diagnose(paths: &[PathBuf], clocks: &logs::Clocks, rules: &Rules) 
                     Ok(dump) => dumped.push(dump),
                     Err(problem) => found.problems.push(problem),
                 }
-            } else if let Some(stream) = logs::read(path, &file, clocks, rules, &mut found.problems) {
+            } else if let Some(stream) = logs::read(path, &file, clocks, rules, budget, &mut found.problems) {
                 found.streams += 1;
                 streams.push(stream);
             }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use rankguard_faults::line::{LineClock, clean, parse};
+use rankguard_files::ReadBudget;
 use rankguard_offline::guess;
 use rankguard_templates::{Limits, Miner, Novelty, Profile, compare};
 
@@ -14,14 +15,19 @@ const WORTH: f64 = 0.3;
 const SHOWN: usize = 20;
 
 /// The strongest evidence that `failing` holds against the healthy runs, each of which is a file or a folder.
-pub(super) fn find(failing: &[PathBuf], healthy: &[PathBuf], problems: &mut Vec<String>) -> Vec<Novelty> {
+pub(super) fn find(
+    failing: &[PathBuf],
+    healthy: &[PathBuf],
+    budget: &ReadBudget,
+    problems: &mut Vec<String>,
+) -> Vec<Novelty> {
     let mut base = Profile::empty(Limits::default());
     for path in healthy {
-        base.merge(&profile(path, problems));
+        base.merge(&profile(path, budget, problems));
     }
     let mut own = Profile::empty(Limits::default());
     for path in failing {
-        own.merge(&profile(path, problems));
+        own.merge(&profile(path, budget, problems));
     }
     let mut found = compare(&own, &base);
     found.retain(|novelty| novelty.score >= WORTH);
@@ -30,7 +36,7 @@ pub(super) fn find(failing: &[PathBuf], healthy: &[PathBuf], problems: &mut Vec<
 }
 
 /// One run: every file below the path is a stream; ranks are compared with ranks.
-fn profile(root: &Path, problems: &mut Vec<String>) -> Profile {
+fn profile(root: &Path, budget: &ReadBudget, problems: &mut Vec<String>) -> Profile {
     let mut miner = Miner::new(&root.display().to_string(), Limits::default());
     for file in files::walk(root, problems) {
         let group = if guess::rank(root, &file).is_some() {
@@ -39,7 +45,7 @@ fn profile(root: &Path, problems: &mut Vec<String>) -> Profile {
             "log"
         };
         let stream = miner.stream(&file.display().to_string(), group);
-        let mut lines = match files::open(&file) {
+        let mut lines = match files::open(&file, budget) {
             Ok(lines) => lines,
             Err(error) => {
                 problems.push(format!("{}: {error}", file.display()));

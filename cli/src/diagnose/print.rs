@@ -2,7 +2,10 @@
 
 use std::io::{self, Write};
 
+use rankguard_console::out::visible_json;
+use rankguard_model::printable;
 use rankguard_offline::OfflineCase;
+use serde::Serialize;
 
 use super::{Diagnoses, Format};
 
@@ -13,28 +16,33 @@ const WIDTH: usize = 160;
 pub(super) fn print(found: &Diagnoses, format: Format, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Table => table(found, out),
-        Format::Json => {
-            match &found.novelties {
-                None => serde_json::to_writer_pretty(&mut *out, &found.cases)?,
-                Some(novelties) => {
-                    let both = serde_json::json!({"cases": found.cases, "novelties": novelties});
-                    serde_json::to_writer_pretty(&mut *out, &both)?;
-                }
+        Format::Json => match &found.novelties {
+            None => json_pretty(&found.cases, out),
+            Some(novelties) => {
+                let both = serde_json::json!({"cases": found.cases, "novelties": novelties});
+                json_pretty(&both, out)
             }
-            writeln!(out)
-        }
+        },
         Format::Jsonl => {
             for novelty in found.novelties.iter().flatten() {
-                serde_json::to_writer(&mut *out, novelty)?;
-                writeln!(out)?;
+                json_line(novelty, out)?;
             }
             for case in &found.cases {
-                serde_json::to_writer(&mut *out, case)?;
-                writeln!(out)?;
+                json_line(case, out)?;
             }
             Ok(())
         }
     }
+}
+
+/// An indented document for machines; characters that act on a terminal are escaped and lose nothing.
+pub(super) fn json_pretty(document: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", visible_json(&serde_json::to_string_pretty(document)?))
+}
+
+/// The same on one line.
+pub(super) fn json_line(document: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", visible_json(&serde_json::to_string(document)?))
 }
 
 fn table(found: &Diagnoses, out: &mut dyn Write) -> io::Result<()> {
@@ -61,14 +69,20 @@ fn novelties(found: &Diagnoses, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out, "Otherwise than in the healthy runs")?;
     for novelty in novelties {
-        writeln!(out, "  {} {:.2} {}", novelty.id, novelty.score, novelty.sentence)?;
+        writeln!(
+            out,
+            "  {} {:.2} {}",
+            novelty.id,
+            novelty.score,
+            printable(&novelty.sentence)
+        )?;
         let example: String = novelty.example.chars().take(WIDTH).collect();
         writeln!(
             out,
             "     {}:{}: {}",
-            novelty.stream,
+            printable(&novelty.stream),
             novelty.line,
-            example.escape_debug()
+            printable(&example)
         )?;
     }
     Ok(())
@@ -80,14 +94,14 @@ fn note(number: usize, case: &OfflineCase, out: &mut dyn Write) -> io::Result<()
         "{number}. {} ({}), confidence {:.2}",
         case.class, case.layer, case.confidence
     )?;
-    writeln!(out, "   in          {}", case.id)?;
+    writeln!(out, "   in          {}", printable(&case.id))?;
     if !case.is_failure() {
         return Ok(());
     }
     if let Some(at) = &case.first_at {
         writeln!(out, "   first       {at}")?;
     }
-    writeln!(out, "   blamed      {}", case.blamed)?;
+    writeln!(out, "   blamed      {}", printable(&case.blamed))?;
     if let Some(rank) = case.root_rank {
         writeln!(out, "   root rank   {rank}")?;
     }
@@ -114,19 +128,11 @@ fn note(number: usize, case: &OfflineCase, out: &mut dyn Write) -> io::Result<()
             0 => String::new(),
             number => format!(":{number}"),
         };
-        writeln!(
-            out,
-            "     {}{number}: {}",
-            line.file,
-            text.escape_debug()
-                .to_string()
-                .replace("\\\"", "\"")
-                .replace("\\'", "'")
-        )?;
+        writeln!(out, "     {}{number}: {}", printable(&line.file), printable(&text))?;
     }
     writeln!(out, "   reasoning")?;
     for sentence in &case.reasoning {
-        writeln!(out, "     {sentence}")?;
+        writeln!(out, "     {}", printable(sentence))?;
     }
     if !case.alternatives.is_empty() {
         let others: Vec<_> = case

@@ -3,16 +3,19 @@
 use std::io;
 use std::path::Path;
 
+use rankguard_files::ReadBudget;
 use rankguard_offline::{OfflineCase, Record};
 
 use super::{Rules, files};
 
 /// Whether a file holds cases: its name says JSON lines and its first line is one.
-pub(crate) fn holds_cases(path: &Path) -> bool {
+pub(crate) fn holds_cases(path: &Path, budget: &ReadBudget) -> bool {
     let named = path
         .file_name()
         .is_some_and(|name| name.to_string_lossy().contains(".jsonl"));
-    let first = || -> io::Result<Option<String>> { files::open(path)?.next() };
+    // A pipe can be read once only.
+    let named = named && path.is_file();
+    let first = || -> io::Result<Option<String>> { files::open(path, budget)?.next() };
     named && first().ok().flatten().is_some_and(|line| Record::parse(&line).is_ok())
 }
 
@@ -21,10 +24,11 @@ pub(crate) fn holds_cases(path: &Path) -> bool {
 pub(crate) fn classify<E>(
     path: &Path,
     rules: &Rules,
+    budget: &ReadBudget,
     problems: &mut Vec<String>,
     mut each: impl FnMut(OfflineCase, usize) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut lines = match files::open(path) {
+    let mut lines = match files::open(path, budget) {
         Ok(lines) => lines,
         Err(error) => {
             problems.push(format!("{}: {error}", path.display()));

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+use rankguard_files::{ReadBudget, ReadLimits};
 use rankguard_model::{NodeId, Rank};
 
 use super::{DiagnoseArgs, DiagnoseError, Diagnoses, Format, Rules, diagnose, run};
@@ -20,8 +21,12 @@ fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
     root
 }
 
+fn unlimited() -> ReadBudget {
+    ReadBudget::begin(ReadLimits::default())
+}
+
 fn read(root: &Path) -> Diagnoses {
-    diagnose(&[root.to_owned()], &BTreeMap::new(), &Rules::default())
+    diagnose(&[root.to_owned()], &BTreeMap::new(), &Rules::default(), &unlimited())
 }
 
 fn classes(found: &Diagnoses) -> Vec<&str> {
@@ -136,6 +141,7 @@ fn a_complaint_after_which_training_went_on_is_no_case() {
         healthy: Vec::new(),
         clocks: BTreeMap::new(),
         rules: Rules::default(),
+        limits: ReadLimits::default(),
         format: Format::Table,
     };
     let (mut out, mut notes) = (Vec::new(), Vec::new());
@@ -226,6 +232,7 @@ fn json_names_every_field_and_the_same_input_gives_the_same_bytes_rg_8() {
             healthy: Vec::new(),
             clocks: BTreeMap::new(),
             rules: Rules::default(),
+            limits: ReadLimits::default(),
             format,
         };
         let mut out = Vec::new();
@@ -263,6 +270,7 @@ fn nothing_readable_is_an_error_that_names_the_path() {
         healthy: Vec::new(),
         clocks: BTreeMap::new(),
         rules: Rules::default(),
+        limits: ReadLimits::default(),
         format: Format::Table,
     };
     let error = run(&args, &mut Vec::new(), &mut Vec::new()).unwrap_err();
@@ -291,7 +299,7 @@ fn clocks_that_nobody_compared_are_named_and_measured_ones_are_corrected() {
     };
     assert_eq!(doubt(&read(root.path())), 1);
     let clocks = BTreeMap::from([(NodeId::from("node-02"), 100_000_000_000), (NodeId::from("node-01"), 0)]);
-    let found = diagnose(&[root.path().to_owned()], &clocks, &Rules::default());
+    let found = diagnose(&[root.path().to_owned()], &clocks, &Rules::default(), &unlimited());
     assert_eq!(doubt(&found), 0);
     assert_eq!(classes(&found), ["gpu-fallen-off-bus"]);
     assert_eq!(found.cases[0].first_at.as_deref(), Some("2026-11-21T03:44:28.000Z"));

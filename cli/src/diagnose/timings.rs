@@ -1,12 +1,29 @@
 //! Timings of operations or steps: a file of them as one report of who slows the job down.
 
-use std::fs;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Read as _, Write};
 use std::path::Path;
 
+use rankguard_files::{open_regular, read_text};
+use rankguard_model::printable;
 use rankguard_stragglers::{CauseKind, analyse, read_meta, read_timings};
 
-use super::{DiagnoseError, Format};
+use super::{DiagnoseError, Format, print};
+
+/// Largest file of timings, bytes: it is held whole.
+const TIMINGS_BYTES: u64 = 4 << 30;
+/// Largest file of a job's sizes, bytes.
+const META_BYTES: u64 = 1 << 20;
+
+/// The bytes of a regular file of timings.
+fn whole(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.take(TIMINGS_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > TIMINGS_BYTES {
+        let what = format!("more than the {TIMINGS_BYTES} bytes that are held; give the steps of interest alone");
+        return Err(io::Error::new(ErrorKind::FileTooLarge, what));
+    }
+    Ok(bytes)
+}
 
 /// Reads the timings, prints the report, and says whether something slows the job down.
 pub(crate) fn run(
@@ -18,15 +35,15 @@ pub(crate) fn run(
 ) -> Result<bool, DiagnoseError> {
     let unreadable =
         |path: &Path, error: io::Error| DiagnoseError::NothingReadable(format!("{}: {error}", path.display()));
-    let bytes = fs::read(path).map_err(|error| unreadable(path, error))?;
+    let bytes = whole(path).map_err(|error| unreadable(path, error))?;
     let (timings, problems) = read_timings(&path.display().to_string(), &bytes);
     let meta = match meta {
         None => None,
         Some(path) => {
-            let text = fs::read_to_string(path).map_err(|error| unreadable(path, error))?;
+            let text = read_text(path, META_BYTES).map_err(|error| unreadable(path, error))?;
             let (meta, problems) = read_meta(&path.display().to_string(), &text);
             for line in problems.lines() {
-                writeln!(notes, "skipped: {line}")?;
+                writeln!(notes, "skipped: {}", printable(&line))?;
             }
             Some(meta)
         }
@@ -43,17 +60,18 @@ pub(crate) fn run(
     }
     // The note for people holds them already.
     for line in report.problems.iter().filter(|_| format != Format::Table) {
-        writeln!(notes, "skipped: {line}")?;
+        writeln!(notes, "skipped: {}", printable(line))?;
     }
     match format {
-        Format::Table => report.lines().iter().try_for_each(|line| writeln!(out, "{line}"))?,
+        Format::Table => report
+            .lines()
+            .iter()
+            .try_for_each(|line| writeln!(out, "{}", printable(line)))?,
         Format::Json => {
-            serde_json::to_writer_pretty(&mut *out, &report).map_err(io::Error::from)?;
-            writeln!(out)?;
+            print::json_pretty(&report, out)?;
         }
         Format::Jsonl => {
-            serde_json::to_writer(&mut *out, &report).map_err(io::Error::from)?;
-            writeln!(out)?;
+            print::json_line(&report, out)?;
         }
     }
     Ok(!matches!(report.cause, CauseKind::None | CauseKind::Unknown))

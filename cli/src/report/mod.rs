@@ -19,10 +19,10 @@ mod summary;
 mod text;
 mod timeline;
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
+use rankguard_files::private;
 use rankguard_model::{Case, StatusView};
 use serde::Serialize;
 use serde_json::Value;
@@ -61,16 +61,14 @@ pub(crate) fn write(input: &ReportInput, folder: &Path) -> io::Result<()> {
 }
 
 fn put(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let part = folder.join(format!(".{name}.part"));
-    let written = fs::write(&part, bytes).and_then(|()| fs::rename(&part, folder.join(name)));
-    if written.is_err() {
-        let _ = fs::remove_file(&part);
-    }
+    let written = private::replace_file(&folder.join(name), bytes, 0o644);
     written.map_err(|problem| io::Error::new(problem.kind(), format!("{}: {problem}", folder.join(name).display())))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn input() -> ReportInput {
@@ -133,6 +131,18 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part:?} is not in the page");
         }
+    }
+
+    #[test]
+    fn a_link_in_the_folder_is_replaced_and_not_followed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let other = folder.path().join("other");
+        fs::write(&other, "own").expect("written");
+        for name in ["report.json", "report.html", ".report.json.part"] {
+            std::os::unix::fs::symlink(&other, folder.path().join(name)).expect("linked");
+        }
+        write(&input(), folder.path()).expect("written");
+        assert_eq!(fs::read_to_string(&other).expect("read"), "own");
     }
 
     #[test]

@@ -96,7 +96,7 @@ fn nodes(status: &StatusView) -> String {
     for node in &status.nodes {
         let class = match node.state {
             NodeState::Healthy => "good",
-            NodeState::Cordoned => "warn",
+            NodeState::Cordoned | NodeState::Fencing => "warn",
             NodeState::Lost => "bad",
         };
         let _ = write!(

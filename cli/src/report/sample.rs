@@ -66,6 +66,8 @@ fn node(name: &str, state: NodeState, reason: Option<&str>) -> NodeView {
         job,
         address: "127.0.0.1:7701".to_owned(),
         failure_domain: String::new(),
+        refused_evidence: 0,
+        lease_ms: 0,
     }
 }
 
@@ -96,6 +98,7 @@ fn spec(name: &str) -> JobSpec {
             tiers: rankguard_model::CheckpointTiers::default(),
         }),
         max_restarts: 3,
+        user: None,
     }
 }
 
@@ -167,6 +170,7 @@ fn digits() -> JobView {
         copies_failed: 0,
         copy_reason: None,
         stragglers: Vec::new(),
+        unconfirmed: Vec::new(),
         progress,
         spans,
         submitted_at: at(800),
@@ -188,6 +192,7 @@ fn buggy() -> JobView {
         copy_reason: None,
         step: Some(Step(13)),
         stragglers: Vec::new(),
+        unconfirmed: Vec::new(),
         progress: Vec::new(),
         spans: vec![span("node-1", Some((0, 1)), "running", 61_000, Some(63_000))],
         submitted_at: at(60_600),

@@ -101,6 +101,7 @@ fn take(seen: &Mutex<Seen>, kind: Up) -> Option<Down> {
             Some(Down::Joined(v1::Joined {
                 acknowledged: seen.acknowledged,
                 silence_limit_ms: 3_000,
+                ..v1::Joined::default()
             }))
         }
         Up::Evidence(batch) => {
@@ -125,6 +126,7 @@ fn take(seen: &Mutex<Seen>, kind: Up) -> Option<Down> {
             }
             Some(Down::Ack(v1::EvidenceAck {
                 sequence: seen.acknowledged,
+                position: 0,
             }))
         }
         Up::Heartbeat(beat) => Some(Down::Echo(v1::HeartbeatEcho {

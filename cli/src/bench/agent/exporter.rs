@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::process::Killed;
 use super::usage::Usage;
+use crate::child::die_with_parent;
 
 /// As Debian names it.
 pub(super) const NAME: &str = "prometheus-node-exporter";
@@ -25,7 +26,7 @@ impl Exporter {
     pub(super) fn start() -> io::Result<Option<Self>> {
         // Free a moment ago: the exporter takes no listener from others.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-        let started = Command::new(NAME)
+        let started = die_with_parent(&mut Command::new(NAME))
             .arg(format!("--web.listen-address={address}"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::site::Site;
+use crate::child::die_with_parent;
 
 /// Longest wait for a process to come up.
 const START: Duration = Duration::from_secs(60);
@@ -71,7 +72,7 @@ pub(super) async fn controller(site: &Site) -> io::Result<(Killed, String)> {
 
 fn spawn(mut command: Command, state: &Path) -> io::Result<Killed> {
     fs::create_dir_all(state)?;
-    let child = command
+    let child = die_with_parent(&mut command)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(File::create(state.with_extension("log"))?)

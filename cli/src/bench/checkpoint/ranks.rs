@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use super::words::{Ask, Told};
+use crate::child::die_with_parent;
 
 /// One process.
 #[derive(Debug)]
@@ -26,7 +27,10 @@ impl RankProcess {
             for arena in arenas {
                 command.arg("--arena").arg(arena);
             }
-            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+            let mut child = die_with_parent(&mut command)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()?;
             let pipes = child.stdin.take().zip(child.stdout.take());
             let (say, hear) = pipes.expect("both were asked for");
             let hear = BufReader::new(hear);

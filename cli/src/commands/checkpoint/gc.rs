@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::args::GcArgs;
 use super::folder::{failed, open, size_of};
+use super::uploads;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};
@@ -49,6 +50,7 @@ pub(super) fn run(args: &GcArgs) -> Result<Exit, CliError> {
         let (of_job, found) = collect(&store, &job, &rules, args.dry_run).map_err(failed)?;
         rows.extend(of_job);
         problems.extend(found);
+        uploads::end_unfinished(&store, &job, args.dry_run)?;
     }
     listing::print(args.store.format.format, &rows, ROWS);
     let goes: Vec<&Row> = rows.iter().filter(|row| matches!(row.what, "goes" | "gone")).collect();

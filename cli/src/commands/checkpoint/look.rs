@@ -131,9 +131,7 @@ pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>)
             for one in &all {
                 let word = if one.usable { "can be used" } else { "cannot be used" };
                 out::line(&format!("job {}, checkpoint {}: {word}", one.job, one.checkpoint));
-                one.why
-                    .iter()
-                    .for_each(|why| out::line(&format!("  {}", listing::plain(why))));
+                one.why.iter().for_each(|why| out::line(&format!("  {}", why)));
             }
         }
         format => listing::print(

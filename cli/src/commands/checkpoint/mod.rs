@@ -19,6 +19,7 @@ mod scrub;
 mod show;
 mod shown;
 mod torture;
+mod uploads;
 mod url;
 
 pub(crate) use args::CheckpointArgs;

@@ -8,6 +8,7 @@ use rankguard_checkpoint::verify::verify_paced;
 use super::args::ScrubArgs;
 use super::folder::{failed, open};
 use super::shown::{FOUND, findings};
+use super::uploads;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing;
@@ -23,6 +24,7 @@ pub(super) fn run(args: &ScrubArgs) -> Result<Exit, CliError> {
         problems += report.problems.len();
         intact += report.checkpoints.iter().filter(|checkpoint| checkpoint.intact).count();
         found.extend(findings(&job, &report));
+        uploads::end_unfinished(&store, &job, true)?;
     }
     listing::print(args.store.format.format, &found, FOUND);
     out::note(&format!(

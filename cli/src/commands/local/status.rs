@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rankguard_agent::{AgentView, CatalogueView, CheckView, HostView, Injected, MigView, RankView};
+use rankguard_agent::{AgentView, CatalogueView, CheckView, HostView, Injected, LeaseView, MigView, RankView};
 use rankguard_model::{Body, Evidence, Timestamp};
 
 use super::ask;
@@ -11,7 +11,7 @@ use crate::args::{CommonArgs, Format, FormatArgs};
 use crate::commands::inject;
 use crate::error::CliError;
 use crate::exit::Exit;
-use crate::listing::{self, Column, plain};
+use crate::listing::{self, Column};
 use crate::out;
 use crate::words::or_dash;
 
@@ -57,7 +57,7 @@ fn page(view: &AgentView) -> String {
         findings(view),
     ];
     let sections: Vec<String> = sections.into_iter().filter(|section| !section.is_empty()).collect();
-    plain(&sections.join("\n"))
+    sections.join("\n")
 }
 
 /// How long ago, by the agent's own clock.
@@ -83,6 +83,7 @@ fn facts(view: &AgentView) -> String {
         Fact("version", view.version.clone()),
         Fact("process", format!("{}, for {}", view.pid, since(view, view.started))),
         Fact("controller", session),
+        Fact("lease", lease(&view.lease)),
         Fact(
             "spool",
             format!(
@@ -91,6 +92,7 @@ fn facts(view: &AgentView) -> String {
             ),
         ),
         Fact("dropped", view.dropped.to_string()),
+        Fact("ranks", rights(view)),
         Fact("catalogue", catalogue(&view.catalogue)),
         Fact("host", host(&view.host)),
     ];
@@ -108,6 +110,47 @@ fn facts(view: &AgentView) -> String {
         Fact("OTLP", told)
     });
     listing::table(&facts.into_iter().chain(export).collect::<Vec<_>>(), FACTS)
+}
+
+/// How long ranks may run without the controller.
+fn lease(view: &LeaseView) -> String {
+    let seconds = |millis: u64| millis as f64 / 1e3;
+    let state = if view.is_held {
+        format!("held for another {:.1} s", seconds(view.expires_in_ms))
+    } else {
+        "over: no ranks may run".to_owned()
+    };
+    let witnesses: Vec<String> = view.witnesses.iter().map(ToString::to_string).collect();
+    let verdict = view
+        .verdict
+        .iter()
+        .map(|verdict| format!("; {verdict}"))
+        .collect::<String>();
+    format!(
+        "{} s, {state}; witnesses: {}{verdict}",
+        seconds(view.length_ms),
+        or_dash((!witnesses.is_empty()).then(|| witnesses.join(", ")))
+    )
+}
+
+/// The user, the ending and the lease of ranks.
+fn rights(view: &AgentView) -> String {
+    let Some(rights) = &view.rank_rights else {
+        return "-".to_owned();
+    };
+    let user = match (&rights.user, rights.are_separate) {
+        (Some(user), true) => format!("run as {user}"),
+        (Some(user), false) => format!("cannot run as {user}: the agent may not change users"),
+        (None, _) => "run as the agent's own user and can read its key".to_owned(),
+    };
+    let group = match &rights.cgroup {
+        Some(path) => format!("control group {}", path.display()),
+        None => "no control group".to_owned(),
+    };
+    format!(
+        "{user}; {group}; they end {} ms after the agent's last sign of life",
+        rights.lease_ms
+    )
 }
 
 /// Nothing where no fault may be injected.

@@ -156,6 +156,8 @@ mod tests {
             job: job.map(JobId::from),
             address: "127.0.0.1:1".to_owned(),
             failure_domain: String::new(),
+            refused_evidence: 0,
+            lease_ms: 0,
         }
     }
 

@@ -48,6 +48,9 @@ pub(crate) struct RunArgs {
     /// Working directory of the ranks [default: this one]
     #[arg(long, value_name = "DIR")]
     pub(crate) workdir: Option<PathBuf>,
+    /// Local user that the ranks run as; the nodes must allow it (agent.job_users)
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Option<String>,
     /// Submit and return
     #[arg(long)]
     pub(crate) detach: bool,

@@ -8,8 +8,8 @@ use rankguard_model::{Case, CaseId, CaseState, JobId, JobState, JobView, Role};
 use crate::client::{Client, ClientError};
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::out;
 use crate::words::{case_state, job_state};
-use crate::{listing, out};
 
 /// Between two looks at the job.
 const POLL: Duration = Duration::from_millis(300);
@@ -179,7 +179,7 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
         verdict.mitigation.advice.trim_end_matches('.'),
         case.id
     );
-    CliError::failure(listing::plain(&what), hint)
+    CliError::failure(what, hint)
 }
 
 #[cfg(test)]

@@ -58,6 +58,7 @@ pub(super) fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
         ranks_per_node: args.ranks_per_node,
         checkpoint,
         max_restarts: args.max_restarts,
+        user: args.user,
     })
 }
 

@@ -11,6 +11,7 @@ use rankguard_checkpoint::Arena;
 use rankguard_model::ShardSeal;
 
 use super::hand::{BEGIN, COMMITTED, END, Errand};
+use crate::child::die_with_parent;
 use crate::torture::TortureError;
 
 /// How a victim ended.
@@ -39,7 +40,7 @@ pub(super) fn run(
         None => Stdio::null(),
     };
     let text = serde_json::to_string(errand).map_err(TortureError::new)?;
-    let mut child = Command::new(program)
+    let mut child = die_with_parent(&mut Command::new(program))
         .args(["checkpoint", "torture-hand", &text])
         .stdin(stdin)
         .stdout(Stdio::piped())

@@ -5,7 +5,6 @@ mod text;
 mod windows;
 
 use std::collections::BTreeMap;
-use std::fs;
 
 pub(crate) use args::PlanArgs;
 use args::{Covers, TierWord};
@@ -184,10 +183,14 @@ fn together(rates: &Rates) -> Rate {
     }
 }
 
+/// Largest file of failure counts, bytes.
+const PLAN_BYTES: u64 = 1 << 20;
+
 fn record(path: &std::path::Path) -> Result<Record, CliError> {
     let hint = "write `node_hours = 12000` and below `[failures]` lines such as `node = 3` (process, node, domain)";
     let what = || format!("cannot use {}", path.display());
-    let text = fs::read_to_string(path).map_err(|problem| CliError::failure(what(), hint).because(problem))?;
+    let text = rankguard_files::read_text(path, PLAN_BYTES)
+        .map_err(|problem| CliError::failure(what(), hint).because(problem))?;
     let record: Record = toml::from_str(&text).map_err(|problem| CliError::usage(what(), hint).because(problem))?;
     if record.node_hours.is_finite() && record.node_hours >= 0.0 {
         return Ok(record);

@@ -80,12 +80,7 @@ fn failures(answer: &Answer) -> Vec<String> {
             format!(" (90 % belief: {low} to {high})")
         })
     )];
-    lines.extend(
-        rating
-            .from
-            .iter()
-            .map(|from| format!("  from {}", listing::plain(from))),
-    );
+    lines.extend(rating.from.iter().map(|from| format!("  from {}", from)));
     let word = |scope: Scope| match scope {
         Scope::Process => "ranks only",
         Scope::Node => "a node with its memory",

@@ -1,0 +1,41 @@
+//! Uploads into object stores that a killed process has left.
+
+use std::collections::BTreeSet;
+
+use rankguard_checkpoint::Store;
+use rankguard_checkpoint_tiers::object::{ObjectTier, unfinished_uploads};
+use rankguard_model::{JobId, with_causes};
+
+use super::url::failed;
+use crate::error::CliError;
+use crate::out;
+use crate::runtime::block_on;
+
+/// Lists the uploads of a job that were not ended, and aborts them unless this is a dry run. An object store that cannot be
+/// reached is named, and its uploads are left for the next call.
+pub(super) fn end_unfinished(store: &Store, job: &JobId, dry_run: bool) -> Result<(), CliError> {
+    let uploads = unfinished_uploads(store, job).map_err(|problem| failed("cannot look for uploads", problem))?;
+    for upload in &uploads {
+        let (url, path) = (&upload.url, &upload.path);
+        out::note(&format!("job {job}: the upload of {path} to {url} was not ended"));
+    }
+    if dry_run {
+        return Ok(());
+    }
+    let urls: BTreeSet<String> = uploads.into_iter().map(|upload| upload.url).collect();
+    for url in urls {
+        let ended =
+            ObjectTier::open(&url).map(|tier| block_on(async { tier.end_unfinished_uploads(store, job).await }));
+        match ended {
+            Ok(Ok(Ok(count))) => out::note(&format!("job {job}: aborted {count} unfinished uploads to {url}")),
+            Ok(Ok(Err(problem))) | Err(problem) => {
+                out::note(&format!(
+                    "job {job}: uploads to {url} are still there: {}",
+                    with_causes(&problem)
+                ));
+            }
+            Ok(Err(problem)) => return Err(problem),
+        }
+    }
+    Ok(())
+}

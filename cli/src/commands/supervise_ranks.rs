@@ -1,0 +1,25 @@
+//! `rankguard supervise-ranks`: the process between an agent and the ranks of one generation.
+
+use crate::error::CliError;
+use crate::exit::Exit;
+
+/// Name of the command.
+pub(crate) const NAME: &str = "supervise-ranks";
+
+/// Whether this is the command that was typed. The process runs beside every generation and must be small, so that its words are
+/// read without those of all commands.
+pub(crate) fn is_asked_for() -> bool {
+    let mut words = std::env::args_os().skip(1);
+    words.next().is_some_and(|word| word == NAME) && words.next().is_none()
+}
+
+pub(crate) fn run() -> Result<Exit, CliError> {
+    rankguard_agent::supervise_ranks().map_err(|problem| {
+        CliError::failure(
+            "cannot supervise ranks",
+            "`rankguard agent` starts this; there is no use for it by hand",
+        )
+        .because(problem)
+    })?;
+    Ok(Exit::Fine)
+}

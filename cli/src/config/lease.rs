@@ -1,0 +1,55 @@
+//! The lease of the agent's ranks against its heartbeats: answers to heartbeats are what renews it.
+
+use super::Config;
+use super::mistake::{Mistake, Origin};
+
+const LEASE: &str = "agent.lease_ms";
+const HEARTBEAT: &str = "agent.intervals.heartbeat_ms";
+/// Heartbeats that a lease must cover: agents compare the ages of their newest answers, which differ by one heartbeat.
+const HEARTBEATS: u64 = 6;
+
+impl Config {
+    /// A lease that covers too few heartbeats would end ranks while the controller answers.
+    pub(super) fn short_lease(&self) -> Option<Mistake> {
+        let (lease, heartbeat) = (self.count(LEASE), self.count(HEARTBEAT));
+        if lease >= heartbeat.saturating_mul(HEARTBEATS) {
+            return None;
+        }
+        let set = [LEASE, HEARTBEAT]
+            .into_iter()
+            .filter_map(|setting| self.values.get(setting));
+        let at = set.map(|(_, at)| at).find(|at| **at != Origin::Default)?;
+        Some(Mistake {
+            at: at.clone(),
+            what: format!(
+                "{LEASE} is {lease}, less than {HEARTBEATS} times {HEARTBEAT} ({heartbeat}); set a longer lease or a \
+                 shorter heartbeat"
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+
+    fn check(lease: &str, heartbeat: &str, expect: bool) {
+        let variables = [
+            ("RANKGUARD_AGENT_LEASE_MS", lease),
+            ("RANKGUARD_AGENT_INTERVALS_HEARTBEAT_MS", heartbeat),
+        ];
+        let variables = variables.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let loaded = Config::load(None, variables, &[]);
+        assert_eq!(loaded.is_ok(), expect, "{lease} {heartbeat}: {:?}", loaded.err());
+    }
+
+    #[test]
+    fn a_lease_covers_several_heartbeats() {
+        check("3000", "500", true);
+        check("3000", "501", false);
+        check("100", "300", false);
+        check("600", "20", true);
+    }
+}
