@@ -1,9 +1,13 @@
 //! The main job, as a newcomer runs it: the whole story on real processes, and the same under random kills.
 
+#[path = "support/guard.rs"]
+mod guard;
+
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use guard::guarded;
 use serde_json::Value;
 
 /// A demo must have ended long before; a test that hangs says nothing.
@@ -16,7 +20,7 @@ struct Demo {
 
 fn demo(extra: &[&str]) -> Demo {
     let out = tempfile::tempdir().expect("a temporary folder");
-    let child = Command::new(env!("CARGO_BIN_EXE_rankguard"))
+    let child = guarded(&mut Command::new(env!("CARGO_BIN_EXE_rankguard")))
         .args(["demo", "--format", "json", "--out"])
         .arg(out.path())
         .args(extra)
@@ -126,7 +130,7 @@ fn an_interrupted_demo_leaves_nothing_behind() {
     for after_ms in [50, 700, 4_000, 9_000] {
         let out = tempfile::tempdir().expect("a temporary folder");
         let scratch = tempfile::tempdir().expect("a temporary folder");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_rankguard"))
+        let mut child = guarded(&mut Command::new(env!("CARGO_BIN_EXE_rankguard")))
             .args(["demo", "--quiet", "--out"])
             .arg(out.path())
             .env("TMPDIR", scratch.path())

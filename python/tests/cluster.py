@@ -87,9 +87,26 @@ class Cluster:
             daemon.wait()
 
 
+MARK = "TEST_PROCESS_MARK"
+_mark = f"{os.getpid()}-{time.time_ns()}"
+_guards: list[subprocess.Popen] = []
+
+
+def _start_guard() -> None:
+    """Starts what ends all processes of these tests when this process ends, killed or not; it waits for the end of a pipe."""
+    if _guards:
+        return
+    script = (ROOT / "tests" / "support" / "guard.sh").read_text()
+    args = ["sh", "-c", script, "guard", f"{MARK}={_mark}"]
+    null = subprocess.DEVNULL
+    _guards.append(subprocess.Popen(args, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True))
+
+
 def clean() -> dict:
-    """The environment without settings of whoever runs the tests."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("RANKGUARD_")}
+    """The environment without settings of the caller, with the mark of this test process."""
+    _start_guard()
+    settings = {name: value for name, value in os.environ.items() if not name.startswith("RANKGUARD_")}
+    return {**settings, MARK: _mark}
 
 
 def ranks_of(script: str) -> list[int]:

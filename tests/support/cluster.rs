@@ -44,6 +44,13 @@ impl Cluster {
         cluster
     }
 
+    /// A controller without an agent.
+    pub(crate) fn controller_alone() -> Self {
+        let mut cluster = Self::folder();
+        cluster.start_controller("127.0.0.1:0");
+        cluster
+    }
+
     fn folder() -> Self {
         let cluster = Self {
             dir: tempfile::tempdir().expect("a temporary folder"),

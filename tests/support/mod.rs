@@ -3,7 +3,9 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub(crate) mod cluster;
+pub(crate) mod guard;
 pub(crate) mod nodes;
+pub(crate) mod proxy;
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -55,7 +57,7 @@ pub(crate) fn command(args: &[&str]) -> Command {
             command.env_remove(name);
         }
     }
-    command
+    guard::guarded(&mut command)
         .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -147,6 +149,11 @@ impl Daemon {
         let files = std::fs::read_dir(format!("/proc/{}/fd", self.child.id()));
         let mut paths = files.into_iter().flatten().flatten();
         paths.any(|file| std::fs::read_link(file.path()).is_ok_and(|path| path.to_str().is_some_and(&wanted)))
+    }
+
+    /// Sends it a signal, where it still runs.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal);
     }
 
     /// Ends it without a word.

@@ -35,6 +35,8 @@ pub(crate) struct Cluster {
     pub(crate) address: String,
     pub(crate) agents: Vec<Daemon>,
     pub(crate) controller: Daemon,
+    /// Whether evidence is forged: else no node may be accused of it, and a test that sees it fails.
+    pub(crate) is_forged: bool,
 }
 
 impl Cluster {
@@ -44,21 +46,32 @@ impl Cluster {
 
     /// The same with more settings.
     pub(crate) fn start_with(nodes: usize, settings: &str) -> Self {
+        Self::start_of(nodes, 1, settings)
+    }
+
+    /// Starts agents with this many slots each.
+    pub(crate) fn start_of(nodes: usize, slots: u32, settings: &str) -> Self {
+        Self::start_configured(nodes, slots, &format!("{SETTINGS}{settings}"))
+    }
+
+    /// The same with this file of settings.
+    pub(crate) fn start_configured(nodes: usize, slots: u32, text: &str) -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let config = dir.path().join(CONFIG);
-        fs::write(&config, format!("{SETTINGS}{settings}")).expect("written");
+        fs::write(&config, text).expect("written");
         let controller = Self::controller(dir.path(), "127.0.0.1:0");
         let address = until("the controller to listen", LIMIT, || {
             let text = fs::read_to_string(dir.path().join("controller").join("controller.addr")).ok()?;
             Some(text.trim().to_owned())
         });
-        let agents = (1..=nodes).map(|node| Self::agent(dir.path(), &address, &format!("n{node}")));
+        let agents = (1..=nodes).map(|node| Self::agent_of(slots, CONFIG, dir.path(), &address, &format!("n{node}")));
         let agents = agents.collect();
         let cluster = Self {
             dir,
             address,
             agents,
             controller,
+            is_forged: false,
         };
         cluster.joined(nodes);
         cluster
@@ -98,6 +111,12 @@ impl Cluster {
     }
 
     pub(crate) fn agent_with(config: &str, dir: &Path, address: &str, node: &str) -> Daemon {
+        Self::agent_of(1, config, dir, address, node)
+    }
+
+    /// Starts an agent with this many slots.
+    pub(crate) fn agent_of(slots: u32, config: &str, dir: &Path, address: &str, node: &str) -> Daemon {
+        let slots = slots.to_string();
         let (config, state) = (dir.join(config), dir.join(node));
         let domain = format!("rack-of-{node}");
         let words = [
@@ -109,7 +128,7 @@ impl Cluster {
             "--failure-domain",
             &domain,
         ];
-        let more = ["--slots", "1", "--kernel-log", "off", "--controller", address];
+        let more = ["--slots", &slots, "--kernel-log", "off", "--controller", address];
         let words = [&words[..], &more, &["--state-dir", path(&state)]].concat();
         Daemon::start(&words, &dir.join(format!("{node}.log")))
     }
@@ -153,15 +172,23 @@ impl Cluster {
     }
 
     pub(crate) fn cancel(&self) {
-        rankguard(&["cancel", "train", "--controller", &self.address]).expect(0);
+        let ran = rankguard(&["cancel", "train", "--controller", &self.address]);
+        // A node that a test has lost is named until its lease is over.
+        assert!(matches!(ran.code, Some(0 | 1)), "{}", ran.stderr);
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("{}", logs(self.dir.path()));
+            return eprintln!("{}", logs(self.dir.path()));
         }
+        let log = fs::read_to_string(self.dir.path().join("controller.log")).unwrap_or_default();
+        let accused = log.lines().find(|line| line.contains("was refused, rule"));
+        assert!(
+            self.is_forged || accused.is_none(),
+            "an honest node is accused: {accused:?}"
+        );
     }
 }
 
