@@ -8,13 +8,17 @@ demo *ARGS:
     cargo run --release -- demo {{ARGS}}
 
 # Everything that must hold before a change lands.
-check: fmt clippy test
+check: fmt deny clippy test
 
 fmt:
     cargo fmt --all --check
 
 clippy:
     cargo clippy --workspace --all-targets -- -D warnings
+
+# Dependencies: licences, bans, sources, advisories.
+deny:
+    .ci/deny
 
 # The README's test command.
 test:
