@@ -159,7 +159,16 @@ async fn start_tree(controller: &FakeController, job: &str, generation: u64, tre
         })
     };
     let pid = controller.wait("start", started).await;
-    until("the whole tree", LIMIT, || processes_with(word).len() >= count).await;
+    // A subshell that is about to become another program or to end is listed, too: the tree is whole when it is listed twice.
+    let mut listed = Vec::new();
+    until("the whole tree", LIMIT, || {
+        let now = processes_with(word);
+        // A bomb grows without end.
+        let is_whole = now.len() >= count && (now == listed || matches!(tree, Tree::Bomb));
+        listed = now;
+        is_whole
+    })
+    .await;
     pid
 }
 
