@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use rankguard_model::{CheckpointView, Generation, JobId, ResumeSource, RunId, RunStart, Step, StoreClaim, Timestamp};
 
 use crate::format::{AttemptRecord, CheckpointId, Manifest, RUN_FILE, RunRecord, attempt_file};
-use crate::store::{Lease, Store, StoreError};
+use crate::store::{Lease, Store, StoreError, random_suffix};
 
 /// Checkpoints that a claim returns, the newest.
 const CHECKPOINTS_MAX: usize = 64;
@@ -90,6 +90,12 @@ impl ClaimedFolder {
         names.reverse();
         self.store.remove_records(&self.job, &names)
     }
+}
+
+/// A random id for a run, where no controller gives one.
+pub fn random_run() -> RunId {
+    let digits = [(); 2].map(|()| random_suffix());
+    RunId::from(digits.concat())
 }
 
 /// Claims the folder of a job, unless `given_up` returns `true` before a record would be written.

@@ -61,6 +61,7 @@ pub use list::{Checkpoint, Depth, Listing, Newest, Problem};
 pub use modes::set_store_umask;
 pub use shard::Written;
 pub use temp_lock::is_stale_staged;
+pub(crate) use temp_lock::random_suffix;
 pub use work_record::WorkRecord;
 
 use crate::format::{CheckpointId, MANIFEST_FILE, check_job, index_file, shard_file};
