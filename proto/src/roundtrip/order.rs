@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use rankguard_model::{
     Best, CheckpointCall, CheckpointParity, CheckpointPolicy, CheckpointTiers, ClockOffset, CommitLevel, Finish, Good,
     JobFence, JobSpec, JournalMark, Launch, NodeHistory, NodeInfo, NodeRange, Order, Peer, Preflight, RankRef,
-    RankSlot, RestorePoint, Retention, RunningRank, Sequence, SpoolEpoch, Stays,
+    RankSlot, RestorePoint, ResumePlace, ResumeSource, Retention, RunningRank, Sequence, SpoolEpoch, Stays,
 };
 
 use super::evidence::{generation, held_in, job, name, node, rank, step, text};
@@ -273,5 +273,5 @@ pub(super) fn job_spec() -> impl Strategy<Value = JobSpec> {
 fn resume_source() -> impl Strategy<Value = ResumeSource> {
     let path = text().prop_map(|path| ResumePlace::Path(format!("/{path}")));
     let place = prop_oneof![job().prop_map(ResumePlace::Job), path];
-    (place, option::of(any::<u64>().prop_map(Step))).prop_map(|(place, step)| ResumeSource { place, step })
+    (place, option::of(step())).prop_map(|(place, step)| ResumeSource { place, step })
 }
