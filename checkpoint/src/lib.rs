@@ -22,6 +22,7 @@
 #![deny(unsafe_code)]
 
 pub mod arena;
+pub mod claim;
 pub mod failure;
 mod image;
 #[allow(unsafe_code)]

@@ -2,7 +2,7 @@
 
 use rankguard_model::JobId;
 
-use crate::format::CheckpointId;
+use crate::format::{AttemptSet, CheckpointId};
 use crate::store::remove::{Lent, Removal};
 use crate::store::{Lease, Problem, Store, StoreError};
 
@@ -14,6 +14,8 @@ pub type MayRemove<'a> = &'a dyn Fn(CheckpointId) -> bool;
 pub struct Collected {
     /// Committed checkpoints, oldest first.
     pub checkpoints: Vec<CheckpointId>,
+    /// Committed checkpoints that a later attempt of the run had superseded.
+    pub superseded: Vec<CheckpointId>,
     /// Folders without a manifest.
     pub torn: Vec<CheckpointId>,
     /// Left-over temporary files in folders that stay.
@@ -35,14 +37,24 @@ pub struct Plan {
     pub stays: Vec<CheckpointId>,
     /// Newer ones than the oldest that is kept which do not load, and so do not count.
     pub problems: Vec<Problem>,
+    /// Which of those that go were superseded by a later attempt of the run.
+    pub superseded: Vec<CheckpointId>,
+    /// Attempts of the run when this was planned.
+    attempts: AttemptSet,
 }
 
 /// What [`collect`] would take away now.
 pub fn plan(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<Plan, StoreError> {
-    let mut plan = Plan::default();
+    let attempts = store.attempts(job)?;
+    let mut plan = Plan {
+        attempts: attempts.clone(),
+        ..Plan::default()
+    };
     let folders = store.folders(job)?;
     let mut kept = Vec::new();
-    for (id, _) in folders.iter().rev().filter(|(_, committed)| *committed) {
+    let current = |id: CheckpointId| !attempts.is_superseded(id);
+    let counted = |(id, committed): &&(CheckpointId, bool)| *committed && current(*id);
+    for (id, _) in folders.iter().rev().filter(counted) {
         if kept.len() >= keep.max(1) as usize {
             break;
         }
@@ -56,8 +68,13 @@ pub fn plan(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> R
         return Ok(plan);
     };
     for (id, committed) in &folders {
-        let overtaken = if *committed { id < oldest } else { id < newest };
-        let goes = overtaken && !pinned.contains(id);
+        // A rollback gives its checkpoints up only for a commit of its own.
+        let replaced = attempts.superseded_by(*id).map(|first| newest.generation >= first);
+        let overtaken = replaced.unwrap_or(if *committed { id < oldest } else { id < newest });
+        let goes = overtaken && (replaced.is_some() || !pinned.contains(id));
+        if *committed && goes && replaced.is_some() {
+            plan.superseded.push(*id);
+        }
         match (committed, goes) {
             (true, true) if matches!(store.hold_alone(job, *id), Ok(None)) => plan.leased.push(*id),
             (true, true) => plan.checkpoints.push(*id),
@@ -73,7 +90,8 @@ pub fn plan(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> R
 /// of, and removes every folder that is older than those, but for shards that one which stays borrows chunks from. Folders
 /// without a manifest go when they are older than the newest good checkpoint: whoever was writing them has been overtaken.
 /// While no checkpoint loads, nothing is removed; a damaged one that is newer than the oldest that is kept stays, for
-/// someone to look at.
+/// someone to look at. Checkpoints that a later attempt of the run has superseded count for nothing, and go when that attempt has
+/// committed one of its own.
 pub fn collect(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<Collected, StoreError> {
     collect_while(store, job, keep, pinned, &|_| true)
 }
@@ -108,7 +126,12 @@ fn carry_out_while(store: &Store, job: &JobId, plan: Plan, may_remove: MayRemove
     // Nobody can take a lease of what goes any more; what has been leased since the plan stays, with what it borrows.
     let mut alone: Vec<(CheckpointId, Option<Lease>)> = Vec::new();
     for id in plan.checkpoints {
-        match store.hold_alone(job, id) {
+        let held = store.hold_alone(job, id);
+        // An attempt that began since may start from this checkpoint: it took its lease before its record was written.
+        if store.attempts(job)? != plan.attempts {
+            return Ok(collected);
+        }
+        match held {
             Ok(None) => stays.push(id),
             Ok(Some(hold)) => alone.push((id, Some(hold))),
             // It is gone already, or no file that a reader could hold.
@@ -128,6 +151,7 @@ fn carry_out_while(store: &Store, job: &JobId, plan: Plan, may_remove: MayRemove
         let id = *id;
         match store.remove_unlent(job, id, &lent, &|| may_remove(id)) {
             Ok(Removal::Refused) => {}
+            Ok(_) if plan.superseded.contains(&id) => collected.superseded.push(id),
             Ok(_) => collected.checkpoints.push(id),
             Err(error) => collected.problems.push(problem(id, &error)?),
         }

@@ -17,6 +17,8 @@ use crate::error::CliError;
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Longest wait for an answer: longer than the controller's own limit, so that its reason is what people read.
 const ANSWER_LIMIT: Duration = Duration::from_secs(12);
+/// How long a submission may take that starts from a checkpoint: the controller may have to copy it.
+const RESUME_LIMIT: Duration = Duration::from_secs(620);
 
 /// A controller at an address. Connects at the first call, and again when the connection was lost.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub(crate) struct Client {
     address: String,
     network: Network,
     channel: OnceLock<Channel>,
+    /// How long an answer may take.
+    limit: Duration,
 }
 
 /// Why the controller gave no answer, or not the wanted one.
@@ -63,7 +67,13 @@ impl Client {
             address: address.to_owned(),
             network,
             channel: OnceLock::new(),
+            limit: ANSWER_LIMIT,
         }
+    }
+
+    /// The same with another deadline for answers.
+    fn within(self, limit: Duration) -> Self {
+        Self { limit, ..self }
     }
 
     /// The address it speaks to.
@@ -96,7 +106,14 @@ impl Client {
 
     /// Hands in a job; its name.
     pub(crate) async fn submit(&self, spec: &JobSpec) -> Result<JobId, ClientError> {
-        let answer = self.operator()?.submit_job(v1::JobSpec::from(spec)).await;
+        let patient;
+        let client = if spec.resume_from.is_some() {
+            patient = Self::new(&self.address, self.network.clone()).within(RESUME_LIMIT);
+            &patient
+        } else {
+            self
+        };
+        let answer = client.operator()?.submit_job(v1::JobSpec::from(spec)).await;
         Ok(JobId::from(self.answer(answer)?.job))
     }
 
@@ -129,7 +146,7 @@ impl Client {
         let channel = match self.channel.get() {
             Some(channel) => channel.clone(),
             None => {
-                let endpoint = endpoint(&self.address)?;
+                let endpoint = endpoint(&self.address)?.timeout(self.limit);
                 let connector = self.network.connector(Expected::Controller, CONNECT_LIMIT);
                 let connect = || endpoint.connect_with_connector_lazy(connector);
                 self.channel.get_or_init(connect).clone()

@@ -34,6 +34,7 @@ use crate::keeper::{Keeper, Opened, RECOVERY_INTERVAL};
 use crate::liveness::Liveness;
 use crate::replay::Replay;
 use crate::roster::Roster;
+use crate::submission;
 use crate::timers::Timers;
 use crate::witnesses::WitnessBoard;
 
@@ -462,6 +463,10 @@ impl Helm {
         match query {
             Query::Status(reply) => drop(reply.send(self.state.status(now))),
             Query::Cases(reply) => drop(reply.send(self.state.cases().values().cloned().collect())),
+            Query::Name(spec, reply) => drop(reply.send(match submission::name_refusal(&self.state, &spec) {
+                None => Ok(self.state.generation_floor(&spec.id)),
+                Some(refusal) => Err(refusal),
+            })),
             Query::Case(id, reply) => drop(reply.send(self.state.cases().get(&id).cloned())),
         }
     }

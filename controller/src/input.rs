@@ -1,7 +1,7 @@
 //! What reaches the task that owns the state: from sessions and from operators.
 
 use rankguard_faults::CatalogueFile;
-use rankguard_model::{Case, CaseId, Evidence, JobId, JobSpec, NodeId, NodeInfo, StatusView};
+use rankguard_model::{Case, CaseId, Evidence, Generation, JobId, JobSpec, NodeId, NodeInfo, StatusView, StoreClaim};
 use tokio::sync::oneshot;
 
 use crate::inbound::InboundPermit;
@@ -42,10 +42,21 @@ pub(crate) enum Input {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "commands are few and are moved once")]
 pub(crate) enum Command {
-    Submit { spec: JobSpec },
-    Cancel { job: JobId },
-    Cordon { node: NodeId, reason: String },
-    Uncordon { node: NodeId },
+    Submit {
+        spec: JobSpec,
+        /// Its claim of its checkpoint folder, where it has one.
+        claim: Option<StoreClaim>,
+    },
+    Cancel {
+        job: JobId,
+    },
+    Cordon {
+        node: NodeId,
+        reason: String,
+    },
+    Uncordon {
+        node: NodeId,
+    },
 }
 
 /// Where the answer to a command goes, once what follows from it has been ordered.
@@ -70,4 +81,6 @@ pub(crate) enum Query {
     Status(oneshot::Sender<StatusView>),
     Cases(oneshot::Sender<Vec<Case>>),
     Case(CaseId, oneshot::Sender<Option<Case>>),
+    /// Whether a submission may have its name, and the newest generation that is known of it.
+    Name(Box<JobSpec>, oneshot::Sender<Result<Generation, Refusal>>),
 }

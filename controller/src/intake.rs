@@ -161,21 +161,20 @@ impl Intake<'_> {
                  --replay-only"
                     .to_owned(),
             ])),
-            Command::Submit { spec } => {
+            Command::Submit { spec, claim } => {
                 let problems = submission::problems(&spec);
                 if !problems.is_empty() {
                     return Err(Refusal::Invalid(problems));
                 }
-                let also_new = self.batch.entries.iter().any(
-                    |entry| matches!(&entry.stamped.event, Event::JobSubmitted { spec: other } if other.id == spec.id),
-                );
-                if also_new || self.state.has_job_name(&spec.id) {
-                    let id = &spec.id;
-                    return Err(Refusal::Exists(format!(
-                        "job {id} exists already; a name is used once in the life of a controller"
-                    )));
+                let is_same =
+                    |event: &Event| matches!(event, Event::JobSubmitted { spec: other, .. } if other.id == spec.id);
+                if self.batch.entries.iter().any(|entry| is_same(&entry.stamped.event)) {
+                    return Err(submission::name_taken(&spec.id));
                 }
-                Ok(Event::JobSubmitted { spec })
+                if let Some(refusal) = submission::name_refusal(self.state, &spec) {
+                    return Err(refusal);
+                }
+                Ok(Event::JobSubmitted { spec, claim })
             }
             Command::Cancel { job } if self.state.jobs().contains_key(&job) => Ok(Event::JobCancelled { job }),
             Command::Cancel { job } => Err(Refusal::Absent(format!("there is no job {job}"))),

@@ -27,6 +27,7 @@ mod address;
 mod authority;
 mod batch;
 mod catalogue;
+mod claims;
 mod clock;
 mod commits;
 mod ended;

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
+use crate::claims::{self, ClaimRegistry};
 use crate::input::{Command, Input, Query, Refusal};
 use crate::session::stopping;
 use crate::submission;
@@ -21,11 +22,15 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Operator {
     inputs: mpsc::Sender<Input>,
+    claims: ClaimRegistry,
 }
 
 impl Operator {
     pub(crate) fn new(inputs: mpsc::Sender<Input>) -> Self {
-        Self { inputs }
+        Self {
+            inputs,
+            claims: ClaimRegistry::default(),
+        }
     }
 
     async fn ask<T>(&self, input: Input, answer: oneshot::Receiver<T>) -> Result<T, Status> {
@@ -44,17 +49,21 @@ impl Operator {
     async fn command(&self, command: Command) -> Result<(), Status> {
         let (reply, answer) = oneshot::channel();
         let answer = self.ask(Input::Command { command, reply }, answer).await?;
-        answer.map_err(|refusal| match refusal {
-            Refusal::Exists(why) => Status::already_exists(why),
-            Refusal::Absent(why) => Status::not_found(why),
-            Refusal::Unavailable(why) => Status::unavailable(why),
-            Refusal::Invalid(problems) => Status::invalid_argument(problems.join("\n")),
-        })
+        answer.map_err(refused)
     }
 
     async fn query<T>(&self, query: impl FnOnce(oneshot::Sender<T>) -> Query) -> Result<T, Status> {
         let (reply, answer) = oneshot::channel();
         self.ask(Input::Query(query(reply)), answer).await
+    }
+}
+
+fn refused(refusal: Refusal) -> Status {
+    match refusal {
+        Refusal::Exists(why) => Status::already_exists(why),
+        Refusal::Absent(why) => Status::not_found(why),
+        Refusal::Unavailable(why) => Status::unavailable(why),
+        Refusal::Invalid(problems) => Status::invalid_argument(problems.join("\n")),
     }
 }
 
@@ -88,7 +97,20 @@ impl v1::operator_server::Operator for Operator {
         let spec = JobSpec::try_from(request.into_inner()).map_err(|e| Status::invalid_argument(e.to_string()))?;
         let job = spec.id.to_string();
         store_can_be_used(&spec).await?;
-        self.command(Command::Submit { spec }).await?;
+        if spec.checkpoint.is_none() || !submission::problems(&spec).is_empty() {
+            self.command(Command::Submit { spec, claim: None }).await?;
+            return Ok(Response::new(v1::SubmitReply { job }));
+        }
+        let _hold = self.claims.hold(&spec.id)?;
+        let floor = self.query(|reply| Query::Name(Box::new(spec.clone()), reply)).await?;
+        let floor = floor.map_err(refused)?;
+        let claimed = claims::claim_store(&spec, floor).await?;
+        let claim = Some(claimed.claim.clone());
+        let submitted = self.command(Command::Submit { spec, claim }).await;
+        if let Err(refusal) = submitted {
+            claims::undo(claimed, &refusal).await;
+            return Err(refusal);
+        }
         Ok(Response::new(v1::SubmitReply { job }))
     }
 

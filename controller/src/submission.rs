@@ -2,7 +2,10 @@
 
 use rankguard_checkpoint::arena::MIN_WINDOW_BYTES;
 use rankguard_checkpoint::format::check_job;
-use rankguard_model::JobSpec;
+use rankguard_core::State;
+use rankguard_model::{JobId, JobSpec, ResumePlace};
+
+use crate::input::Refusal;
 
 /// Every mistake of a submission, as sentences; empty when it can be taken in.
 ///
@@ -40,6 +43,20 @@ pub(crate) fn problems(spec: &JobSpec) -> Vec<String> {
             spec.ranks_per_node
         ));
     }
+    if let Some(source) = &spec.resume_from {
+        if spec.checkpoint.is_none() {
+            problems.push("resume-from: a job without a checkpoint store restores nothing; name its store".to_owned());
+        }
+        match &source.place {
+            ResumePlace::Job(job) => {
+                problems.extend(check_job(job).err().map(|problem| format!("resume-from: {problem}")))
+            }
+            ResumePlace::Path(path) if !path.starts_with('/') => {
+                problems.push(format!("resume-from: {path:?} is no absolute path"));
+            }
+            ResumePlace::Path(_) => {}
+        }
+    }
     if let Some(checkpoint) = &spec.checkpoint {
         if checkpoint.every_steps == 0 {
             problems.push("checkpoint: every 0 steps is never; leave the checkpoint out instead".to_owned());
@@ -66,11 +83,38 @@ pub(crate) fn problems(spec: &JobSpec) -> Vec<String> {
     problems
 }
 
+/// Why a submission may not have its name; `None` where it may.
+pub(crate) fn name_refusal(state: &State, spec: &JobSpec) -> Option<Refusal> {
+    if !state.has_job_name(&spec.id) || state.may_replace(spec) {
+        return None;
+    }
+    let Some(job) = state.jobs().get(&spec.id).filter(|_| spec.resume_from.is_some()) else {
+        return Some(name_taken(&spec.id));
+    };
+    let id = &spec.id;
+    Some(Refusal::Exists(if job.is_over() {
+        format!("cannot resume job {id}: its last checkpoint is being committed; submit it again in a moment")
+    } else {
+        format!(
+            "cannot resume job {id}: it is active, at generation {}; end it with `rankguard cancel {id}`",
+            job.generation
+        )
+    }))
+}
+
+/// The refusal of a name that is in use.
+pub(crate) fn name_taken(id: &JobId) -> Refusal {
+    Refusal::Exists(format!(
+        "job {id} exists already; a name is used once in the life of a controller; `--resume-from {id}` goes on from its \
+         checkpoints"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use rankguard_model::{CheckpointPolicy, JobId, NodeRange};
+    use rankguard_model::{CheckpointPolicy, NodeRange};
 
     use super::*;
 
@@ -85,6 +129,7 @@ mod tests {
             checkpoint: None,
             max_restarts: 3,
             user: None,
+            resume_from: None,
         }
     }
 

@@ -74,6 +74,10 @@ name_id! {
     JobId
 }
 name_id! {
+    /// A run of training: random, 32 hexadecimal digits. All attempts of a run share one checkpoint folder.
+    RunId
+}
+name_id! {
     /// A canonical failure class of the catalogue, kebab-case (`gpu-fallen-off-bus`), or `unknown-*`.
     ClassId
 }

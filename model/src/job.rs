@@ -6,7 +6,7 @@ use std::num::NonZero;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ClockOffset, Generation, JobId, NodeHistory, NodeId, Rank, Retention, Step};
+use crate::{ClockOffset, Generation, JobId, NodeHistory, NodeId, Rank, ResumeSource, Retention, Step};
 
 /// How many nodes a job may run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +39,9 @@ pub struct JobSpec {
     /// Local user that the ranks run as; the agent's `rank_user` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// The checkpoints that it starts from; a start from nothing when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume_from: Option<ResumeSource>,
 }
 
 /// When checkpoints are taken and where they go.

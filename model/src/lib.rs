@@ -16,6 +16,7 @@ mod ids;
 mod job;
 mod order;
 mod printable;
+mod resume;
 mod retention;
 mod shared;
 mod time;
@@ -31,13 +32,14 @@ pub use evidence::{
 pub use fields::Fields;
 pub use fold::{ByName, Fold};
 pub use history::{JobFence, JournalMark, NodeHistory, RestoredSpool, SpoolEpoch, restored_spool};
-pub use ids::{CaseId, ClassId, Generation, JobId, NodeId, OrderId, PlanId, Rank, Sequence, Step};
+pub use ids::{CaseId, ClassId, Generation, JobId, NodeId, OrderId, PlanId, Rank, RunId, Sequence, Step};
 pub use job::{
     CheckpointParity, CheckpointPolicy, CheckpointTiers, CommitLevel, Exit, JobSpec, NodeInfo, NodeRange, Placement,
     RankRef, RunningRank,
 };
 pub use order::{CheckpointCall, Finish, HeldIn, Launch, Order, Peer, Preflight, RankSlot, RestorePoint};
 pub use printable::{Printable, is_hidden, printable, printable_lines};
+pub use resume::{ResumePlace, ResumeSource, RunStart, StoreClaim};
 pub use retention::{Best, Good, Retention, Stays};
 pub use shared::Shared;
 pub use smol_str::SmolStr;

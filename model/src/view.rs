@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CaseId, Generation, JobId, JobSpec, NodeId, Placement, Rank, Step, Timestamp};
+use crate::{CaseId, Generation, JobId, JobSpec, NodeId, Placement, Rank, RunId, RunStart, Step, Timestamp};
 
 /// Everything at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -89,6 +89,12 @@ pub struct JobView {
     pub reason: Option<String>,
     /// Its generation.
     pub generation: Generation,
+    /// The run that its checkpoint folder belongs to; absent without checkpoints, and for jobs submitted before runs had ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    /// The checkpoint that this attempt of the run started from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed_from: Option<RunStart>,
     /// Where its ranks run.
     pub placements: Vec<Placement>,
     /// Newest step that was reported.

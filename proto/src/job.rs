@@ -4,7 +4,8 @@ use std::num::NonZero;
 
 use rankguard_model::{
     Best, CheckpointParity, CheckpointPolicy, CheckpointTiers, ClockOffset, CommitLevel, Exit, Generation, Good,
-    HeldIn, JobId, JobSpec, NodeHistory, NodeId, NodeInfo, NodeRange, Rank, RankRef, Retention, RunningRank, Step,
+    HeldIn, JobId, JobSpec, NodeHistory, NodeId, NodeInfo, NodeRange, Rank, RankRef, ResumePlace, ResumeSource,
+    Retention, RunningRank, Step,
 };
 
 use crate::WireError;
@@ -162,6 +163,7 @@ impl From<&JobSpec> for v1::JobSpec {
             checkpoint: spec.checkpoint.as_ref().map(Into::into),
             max_restarts: spec.max_restarts,
             user: spec.user.clone(),
+            resume_from: spec.resume_from.as_ref().map(Into::into),
         }
     }
 }
@@ -181,6 +183,35 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             checkpoint: optional("checkpoint", spec.checkpoint)?,
             max_restarts: spec.max_restarts,
             user: spec.user,
+            resume_from: optional("resume_from", spec.resume_from)?,
+        })
+    }
+}
+
+impl From<&ResumeSource> for v1::ResumeSource {
+    fn from(source: &ResumeSource) -> Self {
+        let place = match &source.place {
+            ResumePlace::Job(job) => v1::resume_source::Place::Job(job.to_string()),
+            ResumePlace::Path(path) => v1::resume_source::Place::Path(path.clone()),
+        };
+        Self {
+            place: Some(place),
+            step: source.step.map(|step| step.0),
+        }
+    }
+}
+
+impl TryFrom<v1::ResumeSource> for ResumeSource {
+    type Error = WireError;
+
+    fn try_from(source: v1::ResumeSource) -> Result<Self, WireError> {
+        let place = match source.place.ok_or_else(|| WireError::absent("place"))? {
+            v1::resume_source::Place::Job(job) => ResumePlace::Job(JobId::from(name("job", job)?)),
+            v1::resume_source::Place::Path(path) => ResumePlace::Path(name("path", path)?),
+        };
+        Ok(Self {
+            place,
+            step: source.step.map(Step),
         })
     }
 }

@@ -198,7 +198,11 @@ class Session:
     def restore_boxes(self, boxes: list[_arrays.Box], step: Optional[int] = None) -> Optional[tuple[int, dict[int, str]]]:
         """Fills boxes that an adapter has made; the step and the JSON of every rank."""
         if self._agent is not None and step is not None:
-            raise ValueError("under an agent the controller chooses the checkpoint; leave step away")
+            job = os.environ.get("RANKGUARD_JOB") or "JOB"
+            raise ValueError(
+                f"cannot restore step {step}: under an agent all ranks start from the checkpoint that the controller chose; "
+                f"submit the job with `rankguard run --resume-from {job}:{step}`"
+            )
         told = [box.told() for box in boxes]
         if self._agent is not None:
             given = None if self.checkpoint_every == 0 else self._agent.restore(told)

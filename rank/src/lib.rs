@@ -22,6 +22,7 @@ mod calls;
 mod client;
 mod env;
 mod error;
+mod folder_run;
 mod local;
 mod local_error;
 mod slots;

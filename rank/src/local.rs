@@ -16,6 +16,7 @@ use rankguard_checkpoint::{Scattered, Store};
 use rankguard_model::{Generation, JobId, Step};
 use serde_json::Value;
 
+use crate::folder_run::FolderRun;
 use crate::local_error::LocalError;
 use crate::slots::{self, Claim, Owner, Sealed, Slots, Way};
 use crate::writer::{Destination, Writer};
@@ -76,6 +77,7 @@ impl LocalRank {
             world_size: env.world_size,
         };
         let to = Destination {
+            folder: Arc::new(FolderRun::open(&store, &owner)?),
             store,
             owner,
             commit_within: options.commit_within,
@@ -126,7 +128,7 @@ impl LocalRank {
     ) -> Result<Option<RestoredInto>, LocalError> {
         let image_bytes = image_bytes(wanted.iter().map(|(boxed, buffer)| (boxed, buffer.len() as u64)))?;
         self.arm(image_bytes)?;
-        let committed = self.committed()?;
+        let committed = self.to.store.current_ids(&self.to.owner.job)?;
         let asked = |id: &&CheckpointId| step.is_none_or(|step| id.step == step);
         let candidates: Vec<_> = committed.iter().rev().filter(asked).copied().collect();
         if let (Some(step), true) = (step, candidates.is_empty()) {
@@ -142,7 +144,10 @@ impl LocalRank {
                 other => other,
             };
             match restored {
-                Ok(restored) => return Ok(Some(restored)),
+                Ok(restored) => {
+                    self.to.folder.restored(id);
+                    return Ok(Some(restored));
+                }
                 // Storage that cannot be read, or boxes that no checkpoint has, are no reason to lose steps.
                 Err(problem) if self.to.owner.world_size > 1 || !problem.is_damage() => return Err(problem),
                 Err(problem) => first_problem = first_problem.or(Some(problem)),
@@ -182,6 +187,7 @@ impl LocalRank {
         notes: &Notes,
     ) -> Result<Saved, LocalError> {
         let started = Instant::now();
+        self.refuse_standing(step)?;
         let sizes = tensors.iter().map(|(boxed, data)| (boxed, data.len() as u64));
         let Some(slot) = self.claim(image_bytes(sizes)?)? else {
             return Ok(skipped(started));
@@ -203,6 +209,7 @@ impl LocalRank {
         notes: Notes,
     ) -> Result<Option<Saved>, LocalError> {
         let started = Instant::now();
+        self.refuse_standing(step)?;
         let sizes = parts
             .iter()
             .map(|part| (&part.boxed, (*part.data).as_ref().len() as u64));
@@ -266,6 +273,15 @@ impl LocalRank {
     /// How many images could not be made durable, in all.
     pub fn failed(&self) -> u64 {
         self.writer.failed()
+    }
+
+    /// Refuses a step that another program has committed in the folder.
+    fn refuse_standing(&self, step: Step) -> Result<(), LocalError> {
+        let Some(standing) = self.to.folder.standing(step) else {
+            return Ok(());
+        };
+        let path = self.to.store.job_dir(&self.to.owner.job)?;
+        Err(LocalError::StepExists { step, standing, path })
     }
 
     fn claim(&mut self, image_bytes: u64) -> Result<Option<Claim>, LocalError> {

@@ -31,6 +31,15 @@ pub enum LocalError {
     },
     #[error("cannot restore tensor {name}: it has {needs} bytes and the buffer {has}")]
     Buffer { name: String, has: u64, needs: u64 },
+    #[error(
+        "cannot save step {step}: checkpoint {standing} is committed in {} and this program did not restore from there; restore first, or save into another folder",
+        path.display()
+    )]
+    StepExists {
+        step: Step,
+        standing: CheckpointId,
+        path: PathBuf,
+    },
     #[error("no checkpoint of step {step} is committed in {}", path.display())]
     NoSuchStep { step: Step, path: PathBuf },
     #[error(

@@ -12,6 +12,7 @@ use rankguard_checkpoint::store::Written;
 use rankguard_checkpoint::{Store, give_way, retention};
 use rankguard_model::{Rank, ShardSeal, Step, with_causes};
 
+use crate::folder_run::FolderRun;
 use crate::local_error::LocalError;
 use crate::slots::Owner;
 
@@ -33,6 +34,8 @@ pub(crate) struct Destination {
     pub(crate) commit_within: Duration,
     /// Committed checkpoints to keep; 0 for all.
     pub(crate) keep: u32,
+    /// The run of the folder.
+    pub(crate) folder: Arc<FolderRun>,
 }
 
 /// The writer, from the trainer's side.
@@ -234,7 +237,9 @@ impl Destination {
     }
 
     fn clear(&self) -> Result<(), LocalError> {
-        retention::collect(&self.store, &self.owner.job, self.keep, &[])?;
+        // Of a folder that this program has not adopted, what others committed is left alone.
+        let own = |id: CheckpointId| self.folder.is_own() || id.generation == self.owner.generation;
+        retention::collect_while(&self.store, &self.owner.job, self.keep, &[], &own)?;
         Ok(())
     }
 
@@ -243,7 +248,8 @@ impl Destination {
         let job = &self.owner.job;
         let older = self.store.committed_ids(job)?.into_iter().rev();
         let parent = older.into_iter().find(|other| *other < id);
-        let manifest = Manifest::from_seals(job, id, parent, seals)?;
+        let mut manifest = Manifest::from_seals(job, id, parent, seals)?;
+        manifest.run = self.folder.record(&self.store, &self.owner)?;
         self.store.commit(&manifest)?;
         Ok(())
     }

@@ -271,3 +271,83 @@ fn a_state_that_grows_gets_a_larger_arena_and_a_wrong_size_is_refused_by_name() 
         "{error}"
     );
 }
+
+/// Steps and generations that are committed.
+fn committed(dir: &Path) -> Vec<(u64, u64)> {
+    let ids = Store::at(dir).committed_ids(&JobId::from("local")).unwrap();
+    ids.iter().map(|id| (id.step.0, id.generation.0)).collect()
+}
+
+fn open_keeping(dir: &Path, generation: u64, keep: u32) -> LocalRank {
+    let options = LocalOptions {
+        generation: Some(Generation(generation)),
+        commit_within: LIMIT,
+        keep,
+        ..LocalOptions::default()
+    };
+    LocalRank::open(dir, &place(0, 1), &options).unwrap()
+}
+
+#[test]
+fn a_program_that_does_not_restore_removes_nothing_of_another_and_saves_no_step_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let part = rows(0..8);
+    let mut first = open_keeping(dir.path(), 1, 0);
+    for step in [3, 1000] {
+        save(&mut first, step, &part, &json!({}));
+        first.wait(LIMIT).unwrap();
+    }
+    drop(first);
+    let mut stranger = open_keeping(dir.path(), 2, 1);
+    for step in [1, 2] {
+        save(&mut stranger, step, &part, &json!({}));
+        stranger.wait(LIMIT).unwrap();
+    }
+    let tensors = [(part.0.clone(), part.1.as_slice())];
+    let refused = stranger.checkpoint(Step(3), &tensors, &json!({}), &Notes::default());
+    let text = refused.unwrap_err().to_string();
+    assert!(
+        text.contains("cannot save step 3") && text.contains("restore first"),
+        "{text}"
+    );
+    drop(stranger);
+    let all = committed(dir.path());
+    assert!(
+        all.contains(&(3, 1)) && all.contains(&(1000, 1)) && all.contains(&(2, 2)),
+        "{all:?}"
+    );
+    assert!(!all.contains(&(1, 2)), "its own are collected: {all:?}");
+}
+
+#[test]
+fn a_restore_adopts_the_run_and_a_rollback_supersedes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (part, job) = (rows(0..8), JobId::from("local"));
+    let mut first = open_keeping(dir.path(), 1, 0);
+    for step in [10, 20, 30] {
+        save(&mut first, step, &part, &json!({}));
+        first.wait(LIMIT).unwrap();
+    }
+    drop(first);
+    let store = Store::at(dir.path());
+    let run = store.run_record(&job).unwrap().unwrap().run;
+    let mut second = open_keeping(dir.path(), 2, 0);
+    let mut buffer = vec![0; part.1.len()];
+    let restored = second.restore_into(&mut [(part.0.clone(), &mut buffer)], Some(Step(10)));
+    assert_eq!(restored.unwrap().map(|restored| restored.step), Some(Step(10)));
+    save(&mut second, 20, &part, &json!({}));
+    second.wait(LIMIT).unwrap();
+    drop(second);
+    assert_eq!(store.run_record(&job).unwrap().unwrap().run, run);
+    let current: Vec<_> = store.current_ids(&job).unwrap();
+    let current: Vec<_> = current.iter().map(|id| (id.step.0, id.generation.0)).collect();
+    assert_eq!(current, [(10, 1), (20, 2)]);
+    let manifest = store.manifest(&job, *store.committed_ids(&job).unwrap().last().unwrap());
+    assert_eq!(manifest.unwrap().run, Some(run));
+    let mut third = open_keeping(dir.path(), 3, 1);
+    assert_eq!(load(&mut third, 0..8).1.map(|restored| restored.step), Some(Step(20)));
+    save(&mut third, 21, &part, &json!({}));
+    third.wait(LIMIT).unwrap();
+    drop(third);
+    assert_eq!(committed(dir.path()), [(21, 3)]);
+}

@@ -111,6 +111,13 @@ fn check(store: &Store, foreign: &Foreign, of: &ImportOf<'_>) -> Result<(), Exch
         return Err(ExchangeError::Nothing { what: "import", why });
     }
     let (job, id) = (of.job.clone(), of.id);
+    if let Some(record) = store.run_record(&job)? {
+        let what = format!(
+            "cannot import into the folder of run {}; name another job, and start from it with `rankguard run --resume-from`",
+            record.run
+        );
+        return Err(ExchangeError::Unfit { what });
+    }
     let committed = store.committed_ids(&job)?;
     if committed.contains(&id) {
         let path = store.manifest_path(&job, id)?;

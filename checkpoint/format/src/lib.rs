@@ -36,6 +36,7 @@ mod manifest;
 mod name;
 mod origin;
 mod plan;
+mod run_record;
 mod tensor_box;
 
 pub use chunk::{Chunking, DEFAULT_CHUNK_BYTES, MAX_CHUNK_BYTES, MAX_CHUNKS, TENSOR_ALIGN, chunk_bytes_for};
@@ -51,4 +52,7 @@ pub use name::{CheckpointId, LENT_FILE, MANIFEST_FILE, NameError, check_job, ind
 pub use origin::{Borrowed, ChunkPlace, Known, MAX_ORIGINS, Origin};
 pub use plan::{PlanError, RangeCopy, plan};
 pub use rankguard_model::Ledger;
+pub use run_record::{
+    AttemptRecord, AttemptSet, MAX_RECORD_BYTES, RUN_FILE, RecordError, RunRecord, attempt_file, attempt_of,
+};
 pub use tensor_box::{BoxError, MAX_DIMS, MAX_NAME_BYTES, TensorBox};

@@ -1,6 +1,6 @@
 //! The commit point of a checkpoint.
 
-use rankguard_model::{Generation, JobId, Ledger, Rank, ShardSeal, Step};
+use rankguard_model::{Generation, JobId, Ledger, Rank, RunId, ShardSeal, Step};
 use serde::{Deserialize, Serialize};
 
 use crate::envelope::{self, EnvelopeError};
@@ -23,6 +23,9 @@ pub struct Manifest {
     pub step: Step,
     /// The generation that wrote it.
     pub generation: Generation,
+    /// The run that wrote it, where the writer knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
     /// Ranks of that generation; as many shards as that.
     pub world_size: u32,
     /// The checkpoint that this generation's work goes back to: the one committed before, or restored from.
@@ -118,6 +121,7 @@ impl Manifest {
             job: job.clone(),
             step: id.step,
             generation: id.generation,
+            run: None,
             world_size,
             parent: parent.map(|parent| (parent.step, parent.generation)),
             ledger: ledger(seals)?,

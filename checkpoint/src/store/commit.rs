@@ -41,6 +41,7 @@ impl Store {
             let job = job.clone();
             return Err(StoreError::Fenced { job, id, newer });
         }
+        self.check_run(manifest)?;
         self.load_indexes(manifest)?;
         // Whoever made these folders may have died before it could sync their names.
         files::sync_dir(&self.root)?;
@@ -54,6 +55,29 @@ impl Store {
             Put::Written => Ok(Committed::Committed),
             Put::AlreadyThere if files::read(&path, bytes.len())? == bytes => Ok(Committed::AlreadyThere),
             Put::AlreadyThere => Err(StoreError::Conflict { path }),
+        }
+    }
+
+    /// Refuses a commit into the folder of another run, and one that a later attempt of its own run supersedes.
+    fn check_run(&self, manifest: &Manifest) -> Result<(), StoreError> {
+        let (job, id) = (&manifest.job, manifest.id());
+        if let (Some(own), Some(record)) = (&manifest.run, self.run_record(job)?)
+            && *own != record.run
+        {
+            return Err(StoreError::OtherRun {
+                path: self.job_dir(job)?,
+                found: record.run,
+                own: own.clone(),
+            });
+        }
+        match self.attempts(job)?.superseded_by(id) {
+            // What is there already is only confirmed.
+            Some(first) if !self.manifest_path(job, id)?.exists() => Err(StoreError::Superseded {
+                job: job.clone(),
+                id,
+                first,
+            }),
+            _ => Ok(()),
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rankguard_model::{JobId, Rank};
+use rankguard_model::{Generation, JobId, Rank, RunId};
 use rustix::io::Errno;
 
 use crate::arena::StreamError;
 use crate::failure::ReadFailure;
-use crate::format::{CheckpointId, ChunkDigest, Digest, ManifestError, NameError, ShardLayoutError};
+use crate::format::{CheckpointId, ChunkDigest, Digest, ManifestError, NameError, RecordError, ShardLayoutError};
 
 /// What can go wrong with a store. Every message names the file.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +74,16 @@ pub enum StoreError {
         belongs: String,
         expected: String,
     },
+    #[error("cannot read {}: it {problem}", path.display())]
+    Record { path: PathBuf, problem: RecordError },
+    #[error("checkpoint {id} of job {job} is fenced off: a later attempt of the run began at generation {first}")]
+    Superseded {
+        job: JobId,
+        id: CheckpointId,
+        first: Generation,
+    },
+    #[error("cannot commit into {}: the folder belongs to run {found}, and this is run {own}", path.display())]
+    OtherRun { path: PathBuf, found: RunId, own: RunId },
     #[error("checkpoint {id} of job {job} is fenced off: {newer} of a higher generation is committed")]
     Fenced {
         job: JobId,
@@ -94,7 +104,7 @@ impl StoreError {
     }
 
     /// An error of the operating system at `path`, where nothing was to be written.
-    pub(super) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::writing(what, path, 0, source)
     }
 
@@ -117,9 +127,12 @@ impl StoreError {
             // The file ends before what its index names.
             Self::Io { source, .. } if source.kind() == io::ErrorKind::UnexpectedEof => ReadFailure::Damaged,
             Self::NoSpace { .. } | Self::Io { .. } | Self::ImageUnreadable { .. } => ReadFailure::Unavailable,
-            Self::Conflict { .. } | Self::Busy { .. } | Self::GivenUp { .. } | Self::Fenced { .. } => {
-                ReadFailure::Conflict
-            }
+            Self::Conflict { .. }
+            | Self::Busy { .. }
+            | Self::GivenUp { .. }
+            | Self::Fenced { .. }
+            | Self::Superseded { .. }
+            | Self::OtherRun { .. } => ReadFailure::Conflict,
             Self::Missing { .. } | Self::Origin { .. } => ReadFailure::Missing,
             Self::Manifest { problem, .. } if problem.is_of_other_version() => ReadFailure::Invalid,
             Self::Index { problem, .. } if problem.is_of_other_version() => ReadFailure::Invalid,
@@ -128,6 +141,7 @@ impl StoreError {
             | Self::Digest { .. }
             | Self::Index { .. }
             | Self::Manifest { .. }
+            | Self::Record { .. }
             | Self::Foreign { .. } => ReadFailure::Damaged,
             Self::Name(_) | Self::Image { .. } | Self::ImageBroken { .. } | Self::ImageDamaged { .. } => {
                 ReadFailure::Invalid
@@ -155,12 +169,15 @@ impl StoreError {
             | Self::Index { path, .. }
             | Self::Manifest { path, .. }
             | Self::Origin { path, .. }
+            | Self::Record { path, .. }
+            | Self::OtherRun { path, .. }
             | Self::Foreign { path, .. } => Some(path),
             Self::Name(_)
             | Self::Image { .. }
             | Self::ImageBroken { .. }
             | Self::ImageUnreadable { .. }
             | Self::ImageDamaged { .. }
+            | Self::Superseded { .. }
             | Self::Fenced { .. } => None,
         }
     }

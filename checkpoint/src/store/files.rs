@@ -15,12 +15,15 @@ use crate::store::disk::{self, Op};
 use crate::store::modes::{share_dir, share_file};
 use crate::store::temp_lock::{self, Owner};
 
+/// Bytes that a copy reads at a time.
+const COPY_BYTES: usize = 4 << 20;
+
 /// What temporary files begin with.
 pub(super) const TEMP_PREFIX: &str = ".tmp-";
 
 /// Whether a file came to stand under its final name by this call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Put {
+pub(crate) enum Put {
     Written,
     AlreadyThere,
 }
@@ -204,10 +207,25 @@ fn write_all(path: &Path, mut bytes: &[u8], mut write: impl FnMut(&[u8]) -> io::
 }
 
 /// Writes a small file whole.
-pub(super) fn put_bytes(dir: &Path, name: &str, bytes: &[u8]) -> Result<Put, StoreError> {
+pub(crate) fn put_bytes(dir: &Path, name: &str, bytes: &[u8]) -> Result<Put, StoreError> {
     let mut temp = Temp::start(dir, name, bytes.len() as u64)?;
     temp.write(bytes)?;
     temp.put()
+}
+
+/// Copies a file whole under a name that must be free; a file that has the name already is left as it is.
+pub(crate) fn copy_file(source: &Path, dir: &Path, name: &str) -> Result<(), StoreError> {
+    let (mut file, bytes) = open(source)?;
+    let mut temp = Temp::start(dir, name, bytes)?;
+    let mut block = vec![0; COPY_BYTES];
+    loop {
+        let read = disk::call(Op::Read, source, || file.read(&mut block)).map_err(StoreError::io("read", source))?;
+        if read == 0 {
+            break;
+        }
+        temp.write(&block[..read])?;
+    }
+    temp.put().map(drop)
 }
 
 /// Writes a small file whole, over whatever stands there; see [`Temp::put_over`].
@@ -334,7 +352,7 @@ pub(crate) fn read(path: &Path, max: usize) -> Result<Vec<u8>, StoreError> {
 }
 
 /// Makes the names in a directory last.
-pub(super) fn sync_dir(dir: &Path) -> Result<(), StoreError> {
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), StoreError> {
     let synced = disk::call(Op::SyncDir, dir, || File::open(dir).and_then(|dir| dir.sync_all()));
     synced.map_err(StoreError::io("sync", dir))
 }
@@ -352,7 +370,7 @@ pub(crate) fn ensure_dir(dir: &Path) -> Result<(), StoreError> {
 }
 
 /// Makes a directory and those above it, and makes their names last.
-pub(super) fn ensure_dir_all(dir: &Path) -> Result<(), StoreError> {
+pub(crate) fn ensure_dir_all(dir: &Path) -> Result<(), StoreError> {
     if dir.is_dir() {
         return Ok(());
     }

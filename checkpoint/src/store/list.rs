@@ -322,10 +322,18 @@ impl Store {
         Ok(Checkpoint { manifest, indexes })
     }
 
+    /// Checkpoints of a job that have a manifest and that no later attempt of its run supersedes, oldest first.
+    pub fn current_ids(&self, job: &JobId) -> Result<Vec<CheckpointId>, StoreError> {
+        let attempts = self.attempts(job)?;
+        let mut ids = self.committed_ids(job)?;
+        ids.retain(|id| !attempts.is_superseded(*id));
+        Ok(ids)
+    }
+
     /// The newest checkpoint that is good to `depth`; newer ones that are not are passed over and named.
     pub fn newest(&self, job: &JobId, depth: Depth) -> Result<Newest, StoreError> {
         let mut skipped = Vec::new();
-        for id in self.committed_ids(job)?.into_iter().rev() {
+        for id in self.current_ids(job)?.into_iter().rev() {
             match self.load(job, id) {
                 Ok(checkpoint) => {
                     let damage = match depth {

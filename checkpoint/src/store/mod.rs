@@ -4,7 +4,12 @@
 //! <store>/<job>/<step:012>-g<generation>/rank-00000.shard   image, raw, or what is new of it
 //!                                        rank-00000.index   what lies where, digest and place of every chunk
 //!                                        MANIFEST           digest of every index; the commit point
+//! <store>/<job>/RUN                          the run that the folder belongs to
+//!               ATTEMPT-g<generation>        an attempt of it, by its first generation
 //! ```
+//!
+//! `RUN` is written before anything else of a run, then the `ATTEMPT`, then checkpoints; a folder without records is older than
+//! they are, imported, or a local trainer's ([`crate::claim`]).
 //!
 //! # What is written first, and why
 //!
@@ -36,6 +41,7 @@ mod list;
 mod modes;
 pub(crate) mod reader;
 pub(crate) mod remove;
+mod run_files;
 pub(crate) mod runs;
 mod shard;
 mod stream;
@@ -55,6 +61,7 @@ pub use list::{Checkpoint, Depth, Listing, Newest, Problem};
 pub use modes::set_store_umask;
 pub use shard::Written;
 pub use temp_lock::is_stale_staged;
+pub(crate) use temp_lock::random_suffix;
 pub use work_record::WorkRecord;
 
 use crate::format::{CheckpointId, MANIFEST_FILE, check_job, index_file, shard_file};

@@ -21,7 +21,7 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
 const STAGED_FOR: Duration = Duration::from_secs(3600);
 
 /// A suffix that no other process chooses: process ids repeat across PID namespaces and nodes.
-pub(super) fn random_suffix() -> String {
+pub(crate) fn random_suffix() -> String {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());
     format!("{:016x}", hasher.finish())

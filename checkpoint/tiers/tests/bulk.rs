@@ -71,6 +71,7 @@ fn checkpoint(indexes: Vec<ShardIndex>) -> Checkpoint {
         job: job(),
         step: indexes[0].step,
         generation: indexes[0].generation,
+        run: None,
         world_size: indexes[0].world_size,
         parent: None,
         ledger: None,

@@ -109,6 +109,9 @@ fn print(args: &StatusArgs, status: &StatusView) {
             out::line("");
             out::text(&listing::table(&status.jobs, JOBS));
             for job in &status.jobs {
+                if let Some(start) = &job.resumed_from {
+                    out::note(&format!("job {} resumed from {start}", job.spec.id));
+                }
                 for left in &job.unconfirmed {
                     out::note(&format!(
                         "job {}: old ranks on {} have not been confirmed as ended since {}: {}",

@@ -65,6 +65,7 @@ impl Training {
             }),
             max_restarts: 100,
             user: None,
+            resume_from: None,
         }
     }
 }

@@ -99,6 +99,7 @@ fn spec(name: &str) -> JobSpec {
         }),
         max_restarts: 3,
         user: None,
+        resume_from: None,
     }
 }
 
@@ -155,6 +156,8 @@ fn digits() -> JobView {
         state: JobState::Finished,
         reason: None,
         generation: Generation(5),
+        run: None,
+        resumed_from: None,
         placements: (0..6)
             .map(|rank| Placement {
                 rank: Rank(rank),

@@ -6,7 +6,9 @@ use rankguard_checkpoint_format::{CheckpointId, Manifest};
 use rankguard_checkpoint_schedule::agreement::Tally;
 use rankguard_checkpoint_schedule::pairs;
 use rankguard_checkpoint_schedule::retention::{Kept, Retention, stay};
-use rankguard_model::{CheckpointView, CopyTier, Generation, JobId, Rank, ShardSeal, Step, Timestamp};
+use rankguard_model::{
+    CheckpointView, CopyTier, Generation, JobId, Rank, RunId, ShardSeal, Step, StoreClaim, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{COMMITTED_MAX, STALLS_SHOWN};
@@ -41,6 +43,9 @@ pub struct Checkpoints {
     pub copies_failed: u64,
     /// Why the newest of them could not.
     pub copy_reason: Option<String>,
+    /// The run that its manifests name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    run: Option<RunId>,
     /// What nodes have reported against committed ones.
     #[serde(default, skip_serializing_if = "Suspicions::is_empty")]
     pub suspicions: Suspicions,
@@ -54,6 +59,12 @@ struct Early {
 }
 
 impl Checkpoints {
+    /// The job has claimed its folder: what the run has committed there is what the job may start from.
+    pub fn claimed(&mut self, claim: &StoreClaim) {
+        self.run = Some(claim.run.clone());
+        self.committed.clone_from(&claim.checkpoints);
+    }
+
     /// The newest committed checkpoint that the job may start from.
     pub fn newest(&self) -> Option<&CheckpointView> {
         let mut all = self.committed.iter().rev();
@@ -100,7 +111,16 @@ impl Checkpoints {
 
     fn take(&mut self, generation: Generation, seal: ShardSeal, rules: &Retention) {
         let step = seal.step;
-        if self.newest().is_some_and(|newest| step <= newest.step) {
+        if let Some((start, of)) = self.newest().map(|newest| (newest.step, newest.generation))
+            && step <= start
+        {
+            if step < start && generation > of {
+                self.void_shards = self.void_shards.saturating_add(1);
+                self.void_reason = Some(format!(
+                    "step {step}: the job started from the checkpoint of step {start}, and this step is earlier; does the \
+                     program restore it?"
+                ));
+            }
             return;
         }
         let (rank, world_size) = (seal.rank, seal.world_size);
@@ -159,7 +179,8 @@ impl Checkpoints {
             step: before.step,
             generation: before.generation,
         });
-        let manifest = Manifest::from_seals(job, id, parent, &seals).ok()?;
+        let mut manifest = Manifest::from_seals(job, id, parent, &seals).ok()?;
+        manifest.run.clone_from(&self.run);
         self.committing = Some(manifest.clone());
         Some(manifest)
     }

@@ -3,7 +3,7 @@
 use rankguard_checkpoint_schedule::twins::Difference;
 use rankguard_faults::CatalogueFile;
 use rankguard_model::{
-    Evidence, Generation, JobId, JobSpec, JournalMark, NodeId, NodeInfo, ShardSeal, Step, Timestamp,
+    Evidence, Generation, JobId, JobSpec, JournalMark, NodeId, NodeInfo, ShardSeal, Step, StoreClaim, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +62,9 @@ pub enum Event {
     JobSubmitted {
         /// What was asked for.
         spec: JobSpec,
+        /// Its claim of its checkpoint folder; absent without checkpoints, and in journals of before there were claims.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        claim: Option<StoreClaim>,
     },
     /// A user asked for a job to end.
     JobCancelled {

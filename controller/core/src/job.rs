@@ -6,8 +6,8 @@ use rankguard_checkpoint_format::CheckpointId;
 use rankguard_checkpoint_schedule::rates::Rates;
 use rankguard_checkpoint_schedule::retention::Retention;
 use rankguard_model::{
-    CaseId, CheckpointPolicy, Generation, JobSpec, JobState, NodeId, ProgressPoint, Rank, RestoreBytes, Span, Step,
-    Timestamp,
+    CaseId, CheckpointPolicy, Generation, JobSpec, JobState, NodeId, ProgressPoint, Rank, RestoreBytes, RunId,
+    RunStart, Span, Step, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -93,6 +93,12 @@ pub struct Job {
     pub step: Option<Step>,
     /// Newest step this generation reported, before a failure it is what will be lost.
     pub generation_step: Option<Step>,
+    /// The run that its checkpoint folder belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    /// The checkpoint that this attempt of the run started from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed_from: Option<RunStart>,
     /// Its checkpoints.
     pub checkpoints: Checkpoints,
     /// Steps that were called, besides those of the rule.
@@ -148,6 +154,8 @@ impl Job {
             completed: BTreeSet::new(),
             step: None,
             generation_step: None,
+            run: None,
+            resumed_from: None,
             checkpoints: Checkpoints::default(),
             calls: Calls::new(Generation(0)),
             rhythm: Rhythm::new(every, rates),

@@ -98,6 +98,8 @@ fn job_view(job: &Job, hang_ms: u64) -> JobView {
         state: job.state(),
         reason,
         generation: job.generation,
+        run: job.run.clone(),
+        resumed_from: job.resumed_from.clone(),
         step: job.step,
         checkpoints: job.checkpoints.committed.clone(),
         saving: job.checkpoints.saving(placements.len()),

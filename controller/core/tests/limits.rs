@@ -132,21 +132,31 @@ fn jobs_that_are_over_are_removed_and_their_names_stay_taken() {
         checkpoint: None,
         max_restarts: 0,
         user: None,
+        resume_from: None,
     };
     for number in 0..1_500 {
-        liar.tell(Event::JobSubmitted { spec: spec(number) });
+        liar.tell(Event::JobSubmitted {
+            spec: spec(number),
+            claim: None,
+        });
         liar.tell(Event::JobCancelled { job: spec(number).id });
     }
     liar.check();
     assert!(liar.state.jobs().len() <= 1_002, "{} jobs", liar.state.jobs().len());
     assert!(liar.state.removed().jobs >= 498, "{:?}", liar.state.removed());
     assert!(liar.state.has_job_name(&spec(0).id) && !liar.state.jobs().contains_key(&spec(0).id));
-    liar.tell(Event::JobSubmitted { spec: spec(0) });
+    liar.tell(Event::JobSubmitted {
+        spec: spec(0),
+        claim: None,
+    });
     assert!(!liar.state.jobs().contains_key(&spec(0).id), "a name is used once");
     assert!(liar.state.jobs().contains_key(&job()), "the running one stays");
     // A month later the rest goes, too.
     liar.now = liar.now.after(Duration::from_secs(31 * 86_400));
-    liar.tell(Event::JobSubmitted { spec: spec(9_999) });
+    liar.tell(Event::JobSubmitted {
+        spec: spec(9_999),
+        claim: None,
+    });
     assert!(liar.state.jobs().len() <= 3, "{} jobs", liar.state.jobs().len());
 }
 

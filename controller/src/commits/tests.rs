@@ -12,6 +12,7 @@ fn manifest() -> Manifest {
         job: JobId::from("digits"),
         step: Step(20),
         generation: Generation(2),
+        run: None,
         world_size: 1,
         parent: None,
         ledger: None,

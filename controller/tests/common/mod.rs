@@ -150,6 +150,7 @@ pub(crate) fn job(name: &str) -> JobSpec {
         checkpoint: None,
         max_restarts: 3,
         user: None,
+        resume_from: None,
     }
 }
 

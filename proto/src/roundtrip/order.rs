@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use rankguard_model::{
     Best, CheckpointCall, CheckpointParity, CheckpointPolicy, CheckpointTiers, ClockOffset, CommitLevel, Finish, Good,
     JobFence, JobSpec, JournalMark, Launch, NodeHistory, NodeInfo, NodeRange, Order, Peer, Preflight, RankRef,
-    RankSlot, RestorePoint, Retention, RunningRank, Sequence, SpoolEpoch, Stays,
+    RankSlot, RestorePoint, ResumePlace, ResumeSource, Retention, RunningRank, Sequence, SpoolEpoch, Stays,
 };
 
 use super::evidence::{generation, held_in, job, name, node, rank, step, text};
@@ -251,8 +251,9 @@ pub(super) fn job_spec() -> impl Strategy<Value = JobSpec> {
         any::<(u32, u32, u32, u32)>(),
         option::of(policy),
         option::of(text()),
+        option::of(resume_source()),
     )
-        .prop_map(|(what, numbers, checkpoint, user)| JobSpec {
+        .prop_map(|(what, numbers, checkpoint, user, resume_from)| JobSpec {
             id: what.0,
             command: what.1,
             env: what.2,
@@ -265,5 +266,12 @@ pub(super) fn job_spec() -> impl Strategy<Value = JobSpec> {
             checkpoint,
             max_restarts: numbers.3,
             user,
+            resume_from,
         })
+}
+
+fn resume_source() -> impl Strategy<Value = ResumeSource> {
+    let path = text().prop_map(|path| ResumePlace::Path(format!("/{path}")));
+    let place = prop_oneof![job().prop_map(ResumePlace::Job), path];
+    (place, option::of(step())).prop_map(|(place, step)| ResumeSource { place, step })
 }

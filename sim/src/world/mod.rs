@@ -158,10 +158,11 @@ impl World {
             }),
             max_restarts: 3,
             user: None,
+            resume_from: None,
         };
         self.later(
             Duration::from_millis(100),
-            Happening::Told(Event::JobSubmitted { spec }),
+            Happening::Told(Event::JobSubmitted { spec, claim: None }),
         );
         for moment in self.script.faults.clone() {
             self.later(Duration::from_millis(moment.at_ms), Happening::Struck(moment.fault));

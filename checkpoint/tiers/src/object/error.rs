@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rankguard_checkpoint::format::{CheckpointId, ChunkDigest, Digest, ManifestError, NameError, ShardLayoutError};
+use rankguard_checkpoint::format::{
+    CheckpointId, ChunkDigest, Digest, ManifestError, NameError, RecordError, ShardLayoutError,
+};
 use rankguard_checkpoint::{ReadFailure, StoreError};
 use rankguard_model::JobId;
 
@@ -65,6 +67,8 @@ pub enum ObjectError {
     LocalConflict { path: PathBuf },
     #[error("{url} {problem}")]
     Manifest { url: String, problem: ManifestError },
+    #[error("cannot read {url}: it {problem}")]
+    Record { url: String, problem: RecordError },
     #[error("{url} {problem}")]
     Index { url: String, problem: ShardLayoutError },
     #[error("{url} belongs to job {job}, checkpoint {id}")]
@@ -109,6 +113,7 @@ impl ObjectError {
             | Self::Damaged { .. }
             | Self::LocalDamage { .. }
             | Self::Manifest { .. }
+            | Self::Record { .. }
             | Self::Index { .. }
             | Self::Foreign { .. } => ReadFailure::Damaged,
             Self::Store(problem) => problem.failure(),

@@ -23,6 +23,7 @@ mod error;
 mod list;
 mod pull;
 mod push;
+mod records;
 mod remove;
 mod share;
 mod source;

@@ -63,6 +63,7 @@ impl ObjectTier {
             kept_bytes: 0,
             took: Duration::ZERO,
         };
+        self.pull_records(job, store).await?;
         if !pulled.already {
             let lease = wait_for_lease(store, job, id).await?;
             pulled.already = is_committed(store, &manifest)?;
@@ -207,7 +208,7 @@ async fn wait_for_lease(store: &Store, job: &JobId, id: CheckpointId) -> Result<
 }
 
 /// Puts a small file if it is absent; the same content is fine.
-fn put_small(path: &FilePath, content: &[u8]) -> Result<(), ObjectError> {
+pub(super) fn put_small(path: &FilePath, content: &[u8]) -> Result<(), ObjectError> {
     if !path.exists() {
         let incoming = IncomingFile::start(path, content.len() as u64)?;
         incoming.write_at(content, 0)?;

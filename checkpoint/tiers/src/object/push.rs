@@ -75,6 +75,7 @@ impl ObjectTier {
             return Ok(pushed);
         }
         self.refuse_stale(job, id).await?;
+        self.push_records(store, job).await?;
 
         let mut puts = self.put_shards(store, &checkpoint, &|_| true).await?;
         // Another generation may have committed while this was under way.

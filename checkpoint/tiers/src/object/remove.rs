@@ -30,7 +30,12 @@ impl ObjectTier {
     /// be read, since then nobody knows what it borrows.
     pub async fn retain(&self, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<Removed, ObjectError> {
         let attempts = self.attempts(job).await?;
-        let committed: Vec<CheckpointId> = attempts.iter().filter(|(_, is)| *is).map(|(id, _)| *id).collect();
+        let rollbacks = self.attempt_set(job).await?;
+        let committed: Vec<CheckpointId> = attempts
+            .iter()
+            .filter(|(id, is)| *is && !rollbacks.is_superseded(*id))
+            .map(|(id, _)| *id)
+            .collect();
         let Some(newest) = committed.last().copied() else {
             return Ok(Removed::default());
         };
@@ -53,7 +58,9 @@ impl ObjectTier {
         }
         let mut removed = Removed::default();
         for (id, is_committed) in attempts {
-            let goes = if is_committed { !kept.contains(&id) } else { id < newest };
+            // A rollback gives its checkpoints up only for one of its own.
+            let replaced = rollbacks.superseded_by(id).map(|first| newest.generation >= first);
+            let goes = replaced.unwrap_or(if is_committed { !kept.contains(&id) } else { id < newest });
             if !goes {
                 continue;
             }

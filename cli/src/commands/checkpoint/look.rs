@@ -36,8 +36,11 @@ fn folders(args: &StoreArgs) -> Result<Vec<Folder>, CliError> {
     let mut folders = Vec::new();
     for job in jobs {
         let listing = store.manifests(&job).map_err(failed)?;
+        let attempts = store.attempts(&job).map_err(failed)?;
         let committed = listing.manifests.iter();
-        let mut of_job: Vec<Folder> = committed.map(|manifest| Folder::committed(&job, manifest)).collect();
+        let mut of_job: Vec<Folder> = committed
+            .map(|manifest| Folder::committed(&job, manifest).among(&attempts))
+            .collect();
         of_job.extend(listing.torn.into_iter().map(|id| {
             let bytes = store.dir(&job, id).ok().map(|dir| size_of(&dir));
             Folder::torn(&job, id, bytes)

@@ -35,8 +35,9 @@ pub(super) fn ls(url: &str, args: &StoreArgs) -> Result<Vec<Folder>, CliError> {
             let what = format!("cannot list the checkpoints of job {job}");
             let (manifests, torn) = tier.listing(&job).await.map_err(|problem| failed(&what, problem))?;
             let mut of_job: Vec<Folder> = torn.iter().map(|id| Folder::torn(&job, *id, None)).collect();
+            let attempts = tier.attempt_set(&job).await.map_err(|problem| failed(&what, problem))?;
             of_job.extend(manifests.iter().map(|(id, manifest)| match manifest {
-                Ok(manifest) => Folder::committed(&job, manifest),
+                Ok(manifest) => Folder::committed(&job, manifest).among(&attempts),
                 Err(problem) => Folder::damaged(&job, *id, problem.to_string()),
             }));
             of_job.sort_by_key(Folder::place);

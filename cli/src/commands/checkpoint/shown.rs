@@ -1,9 +1,9 @@
 //! What `ls` and `verify` tell of a store, wherever it is: a row a folder, a row a finding.
 
 use rankguard_checkpoint::Problem;
-use rankguard_checkpoint::format::{CheckpointId, Manifest};
+use rankguard_checkpoint::format::{AttemptSet, CheckpointId, Manifest};
 use rankguard_checkpoint::verify::Report;
-use rankguard_model::{JobId, Step};
+use rankguard_model::{Generation, JobId, RunId, Step};
 use serde::Serialize;
 
 use crate::listing::Column;
@@ -15,8 +15,10 @@ pub(super) struct Folder {
     job: JobId,
     step: Step,
     generation: u64,
-    /// `committed`, `torn` or `damaged`.
+    /// `committed`, `superseded`, `torn` or `damaged`.
     state: &'static str,
+    /// The run that wrote it.
+    run: Option<RunId>,
     world_size: Option<u32>,
     bytes: Option<u64>,
     what: Option<String>,
@@ -28,6 +30,7 @@ pub(super) const FOLDERS: &[Column<Folder>] = &[
     ("step", |folder| folder.step.to_string()),
     ("generation", |folder| folder.generation.to_string()),
     ("state", |folder| folder.state.to_owned()),
+    ("run", |folder| or_dash(folder.run.as_ref())),
     ("ranks", |folder| or_dash(folder.world_size)),
     ("size", |folder| or_dash(folder.bytes.map(words::bytes))),
     ("bytes", |folder| or_dash(folder.bytes)),
@@ -41,6 +44,7 @@ impl Folder {
             step: id.step,
             generation: id.generation.0,
             state,
+            run: None,
             world_size: None,
             bytes: None,
             what: None,
@@ -51,8 +55,22 @@ impl Folder {
         Self {
             world_size: Some(manifest.world_size),
             bytes: Some(manifest.bytes()),
+            run: manifest.run.clone(),
             ..Self::new(job, manifest.id(), "committed")
         }
+    }
+
+    /// The same with what the attempts of its run make of it.
+    pub(super) fn among(mut self, attempts: &AttemptSet) -> Self {
+        let id = CheckpointId {
+            step: self.step,
+            generation: Generation(self.generation),
+        };
+        if let (Some(first), "committed") = (attempts.superseded_by(id), self.state) {
+            self.state = "superseded";
+            self.what = Some(format!("an attempt from an earlier step began at generation {first}"));
+        }
+        self
     }
 
     pub(super) fn torn(job: &JobId, id: CheckpointId, bytes: Option<u64>) -> Self {

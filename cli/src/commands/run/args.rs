@@ -10,6 +10,7 @@ use rankguard_model::{CheckpointParity, CheckpointTiers, CommitLevel};
 
 use crate::args::ControllerAddress;
 use crate::commands::keep::KeepArgs;
+use crate::commands::run::resume::ResumeArg;
 use crate::error::CliError;
 
 /// `run`.
@@ -30,6 +31,10 @@ pub(crate) struct RunArgs {
     /// Steps between checkpoints
     #[arg(long, value_name = "STEPS", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) checkpoint_every: Option<u64>,
+    /// Start from checkpoints: a job of the store (the job's own name: another attempt of its run), a folder, or an object
+    /// store's URL; the newest committed step, or STEP
+    #[arg(long, value_name = "JOB|PATH|URL[:STEP]", requires = "checkpoint_dir")]
+    pub(crate) resume_from: Option<ResumeArg>,
     /// Which checkpoints stay.
     #[command(flatten)]
     pub(crate) keep: KeepArgs,

@@ -30,6 +30,8 @@ pub(super) struct Follower {
     told: Instant,
     away: Option<Instant>,
     saving: Option<Instant>,
+    /// Whether the start of the job was reported.
+    reported_start: bool,
 }
 
 impl Follower {
@@ -41,6 +43,7 @@ impl Follower {
             told: Instant::now(),
             away: None,
             saving: None,
+            reported_start: false,
         }
     }
 
@@ -79,6 +82,7 @@ impl Follower {
             let what = format!("the controller at {} does not know job {}", client.address(), self.job);
             return Err(CliError::failure(what, "was its state directory replaced?"));
         };
+        self.report_start(view);
         self.tell(view);
         match view.state {
             JobState::Finished => Ok(self.has_saved(view).then_some(Exit::Fine)),
@@ -104,6 +108,13 @@ impl Follower {
             ));
         }
         over
+    }
+
+    /// Reports once where the job starts from.
+    fn report_start(&mut self, view: &JobView) {
+        if let (Some(start), false) = (&view.resumed_from, std::mem::replace(&mut self.reported_start, true)) {
+            out::note(&format!("job {} resumes from {start}", view.spec.id));
+        }
     }
 
     fn tell(&mut self, view: &JobView) {

@@ -2,6 +2,7 @@
 
 mod args;
 mod follow;
+pub(in crate::commands) mod resume;
 mod spec;
 
 use std::time::Duration;
@@ -25,7 +26,12 @@ pub(crate) async fn run(args: RunArgs, client: &Client) -> Result<Exit, CliError
     let mut stop = Stop::catch().map_err(|problem| {
         CliError::failure("cannot catch signals", "is this process short of file descriptors?").because(problem)
     })?;
-    let spec = spec(args)?;
+    let resume_from = match (&args.resume_from, &args.checkpoint_dir) {
+        (Some(source), Some(dir)) => Some(source.resolve(dir).await?),
+        _ => None,
+    };
+    let mut spec = spec(args)?;
+    spec.resume_from = resume_from;
     if let Some(lack) = lack(&spec, &client.status().await?) {
         out::note(&lack);
     }

@@ -59,6 +59,7 @@ pub(super) fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
         checkpoint,
         max_restarts: args.max_restarts,
         user: args.user,
+        resume_from: None,
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rankguard_model::{
-    Generation, JobId, JobSpec, Launch, NodeId, Order, RankSlot, RestoreBytes, RestorePoint, Timestamp,
+    Generation, JobId, JobSpec, Launch, NodeId, Order, RankSlot, RestoreBytes, RestorePoint, StoreClaim, Timestamp,
 };
 
 use super::{STOP_GRACE_MS, Turn, fence_order};
@@ -14,7 +14,10 @@ use crate::tempo::Tempo;
 use crate::{Adoption, Job, Phase, Timer, plan_check};
 
 impl Turn<'_> {
-    pub(super) fn job_submitted(&mut self, spec: &JobSpec) {
+    pub(super) fn job_submitted(&mut self, spec: &JobSpec, claim: Option<&StoreClaim>) {
+        if claim.is_some() && self.state.may_replace(spec) {
+            self.state.replace_job(&spec.id);
+        }
         if self.state.has_job_name(&spec.id) {
             return self.announce(format!(
                 "job {} exists already; the second submission is ignored",
@@ -24,6 +27,9 @@ impl Turn<'_> {
         let name = spec.id.clone();
         let mut job = Job::new(spec.clone(), self.at, self.state.policy.belief());
         job.deadline = Some(self.at.after(Duration::from_millis(self.state.policy.pending_ms)));
+        if let Some(claim) = claim {
+            self.take_claim(&mut job, claim);
+        }
         self.state.jobs.insert(name.clone(), job);
         let gather = self.at.after(Duration::from_millis(self.state.policy.gather_ms));
         self.state

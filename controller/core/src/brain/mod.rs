@@ -13,6 +13,7 @@ mod lease;
 mod nodes;
 mod refusals;
 mod risk;
+mod runs;
 mod stragglers;
 mod suspects;
 mod twins;
@@ -66,7 +67,7 @@ impl Turn<'_> {
             Event::NodeFellSilent { node, last_heard } => self.node_fell_silent(node, *last_heard),
             Event::CatalogueGiven { files } => self.learn(files),
             Event::EvidenceArrived { evidence } => self.evidence_arrived(evidence),
-            Event::JobSubmitted { spec } => self.job_submitted(spec),
+            Event::JobSubmitted { spec, claim } => self.job_submitted(spec, claim.as_ref()),
             Event::JobCancelled { job } => self.stop_job(job, "cancelled by its user".to_owned()),
             Event::ManifestCommitted {
                 job,

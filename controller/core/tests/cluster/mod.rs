@@ -124,8 +124,9 @@ impl Cluster {
             checkpoint,
             max_restarts: 3,
             user: None,
+            resume_from: None,
         };
-        self.tell(Event::JobSubmitted { spec });
+        self.tell(Event::JobSubmitted { spec, claim: None });
     }
 
     pub(crate) fn tell(&mut self, event: Event) {

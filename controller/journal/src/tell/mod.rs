@@ -318,7 +318,7 @@ fn happening(at: Timestamp, event: Event) -> Option<Happening> {
             let text = format!("decision rules {rules} hold from now on");
             ("rules-adopted", None, text)
         }
-        Event::JobSubmitted { spec } => ("job-submitted", None, format!("job {} submitted", spec.id)),
+        Event::JobSubmitted { spec, .. } => ("job-submitted", None, format!("job {} submitted", spec.id)),
         Event::JobCancelled { job } => ("job-cancelled", None, format!("job {job} cancelled by its user")),
         Event::ManifestCommitted {
             job, step, generation, ..

@@ -1,0 +1,451 @@
+//! Claims of a job's folder: before a job starts, its folder must belong to its run.
+//!
+//! | folder | without a source | with one |
+//! |---|---|---|
+//! | empty | a new run | the source's checkpoint is linked into the folder of a new run |
+//! | of a run, or with checkpoints | refused | its own job as the source: another attempt of the same run; another source: refused |
+//!
+//! Write order: `RUN`, then the linked checkpoint of another folder, then `ATTEMPT`. Each is put-if-absent, so of two claims at one
+//! time one is refused. A process that dies in between leaves the record of a run without an attempt, and the same claim goes on with it.
+//! The start is leased until the attempt's record stands, and retention looks at the records again before it removes anything.
+
+mod fork;
+mod place;
+
+use std::path::PathBuf;
+
+use rankguard_model::{CheckpointView, Generation, JobId, ResumeSource, RunId, RunStart, Step, StoreClaim, Timestamp};
+
+use crate::format::{AttemptRecord, CheckpointId, Manifest, RUN_FILE, RunRecord, attempt_file};
+use crate::store::{Lease, Store, StoreError, random_suffix};
+
+/// Checkpoints that a claim returns, the newest.
+const CHECKPOINTS_MAX: usize = 64;
+
+/// A claim to be made.
+#[derive(Debug, Clone)]
+pub struct ClaimRequest {
+    /// The job.
+    pub job: JobId,
+    /// The checkpoints to start from.
+    pub source: Option<ResumeSource>,
+    /// Random id of this submission; a new run takes it as its own.
+    pub claim: RunId,
+    /// Newest generation that is known elsewhere.
+    pub floor: Generation,
+    /// Now.
+    pub at: Timestamp,
+}
+
+/// A claim that was made, with the records that it wrote.
+#[derive(Debug)]
+pub struct ClaimedFolder {
+    /// For the controller.
+    pub claim: StoreClaim,
+    written: Vec<String>,
+    store: Store,
+    job: JobId,
+}
+
+/// Why a folder cannot be claimed. Every message names the choices.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what each field holds")]
+pub enum ClaimError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(
+        "cannot start job {job} from nothing: {} holds {held}; use `--resume-from {job}` to go on from it, another `--name`, or another `--checkpoint-dir`",
+        path.display()
+    )]
+    Occupied { job: JobId, path: PathBuf, held: String },
+    #[error(
+        "cannot start job {job} from {source_name}: {} holds {held}; use another `--name`, or another `--checkpoint-dir`",
+        path.display()
+    )]
+    OtherRun {
+        job: JobId,
+        source_name: String,
+        path: PathBuf,
+        held: String,
+    },
+    #[error("cannot resume from {source_name}: {problem}; {present}")]
+    Source {
+        source_name: String,
+        problem: String,
+        present: String,
+    },
+    #[error(
+        "cannot claim {}: another controller has begun an attempt of job {job} at this moment; `rankguard status` of that one shows it",
+        path.display()
+    )]
+    Raced { job: JobId, path: PathBuf },
+    #[error("cannot claim {}: the claim was given up", path.display())]
+    GivenUp { path: PathBuf },
+}
+
+impl ClaimedFolder {
+    /// Removes the records that this claim wrote: the submission was refused after it.
+    pub fn undo(&self) -> Result<(), StoreError> {
+        let mut names = self.written.clone();
+        names.reverse();
+        self.store.remove_records(&self.job, &names)
+    }
+}
+
+/// A random id for a run, where no controller gives one.
+pub fn random_run() -> RunId {
+    let digits = [(); 2].map(|()| random_suffix());
+    RunId::from(digits.concat())
+}
+
+/// Claims the folder of a job, unless `given_up` returns `true` before a record would be written.
+pub fn claim_folder(
+    store: &Store,
+    request: &ClaimRequest,
+    given_up: &dyn Fn() -> bool,
+) -> Result<ClaimedFolder, ClaimError> {
+    let folder = FolderState::read(store, &request.job)?;
+    let claim = FolderClaim {
+        store,
+        request,
+        folder,
+        given_up,
+        written: Vec::new(),
+    };
+    match &request.source {
+        None => claim.start_new(),
+        Some(source) => {
+            let place = place::resolve(store, source)?;
+            if place.is_folder_of(store, &request.job)? {
+                claim.resume_own(source)
+            } else {
+                claim.start_fork(source, &place)
+            }
+        }
+    }
+}
+
+/// What a job's folder holds.
+struct FolderState {
+    run: Option<RunRecord>,
+    attempts: Vec<AttemptRecord>,
+    committed: Vec<CheckpointId>,
+    newest_generation: Option<Generation>,
+}
+
+impl FolderState {
+    fn read(store: &Store, job: &JobId) -> Result<Self, StoreError> {
+        Ok(Self {
+            run: store.run_record(job)?,
+            attempts: store.attempt_records(job)?,
+            committed: store.committed_ids(job)?,
+            newest_generation: store.newest_generation(job)?,
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.run.is_none() && self.attempts.is_empty() && self.newest_generation.is_none()
+    }
+
+    /// Whether a claim may have ended right after it wrote the record of the run: none has begun an attempt.
+    fn is_unfinished(&self) -> bool {
+        self.run.is_some() && self.attempts.is_empty()
+    }
+
+    fn describe(&self) -> String {
+        let run = match &self.run {
+            Some(record) => format!("run {}", record.run),
+            None => "checkpoints without the record of a run".to_owned(),
+        };
+        match self.committed.last() {
+            Some(newest) => format!("{run}, newest step {}", newest.step),
+            None => format!("{run}, nothing committed"),
+        }
+    }
+
+    /// The first generation that no record and no folder has used.
+    fn first(&self, floor: Generation) -> Generation {
+        let attempts = self.attempts.iter().map(|record| record.first);
+        let used = attempts.chain(self.newest_generation).chain([floor]).max();
+        used.unwrap_or_default().next()
+    }
+}
+
+/// One claim in the making.
+struct FolderClaim<'a> {
+    store: &'a Store,
+    request: &'a ClaimRequest,
+    folder: FolderState,
+    given_up: &'a dyn Fn() -> bool,
+    written: Vec<String>,
+}
+
+impl FolderClaim<'_> {
+    fn path(&self) -> Result<PathBuf, StoreError> {
+        self.store.job_dir(&self.request.job)
+    }
+
+    fn start_new(mut self) -> Result<ClaimedFolder, ClaimError> {
+        let is_free = self.folder.is_unfinished() && self.folder.newest_generation.is_none();
+        if !self.folder.is_empty() && !is_free {
+            return Err(ClaimError::Occupied {
+                job: self.request.job.clone(),
+                path: self.path()?,
+                held: self.folder.describe(),
+            });
+        }
+        let run = self.put_run(self.folder.run.clone())?;
+        self.put_attempt(run, None, Vec::new(), Vec::new())
+    }
+
+    /// Another attempt of the run, from its newest checkpoint that can be loaded, or from a step.
+    fn resume_own(mut self, source: &ResumeSource) -> Result<ClaimedFolder, ClaimError> {
+        if self.folder.is_empty() {
+            return Err(self.absent(source, "the folder has no run and no checkpoints", &[]));
+        }
+        let attempts = crate::format::AttemptSet::new(&self.folder.attempts);
+        let committed = self.folder.committed.clone();
+        if let Some(step) = source.step {
+            let of_step = |id: &&CheckpointId| id.step == step;
+            let superseded = committed
+                .iter()
+                .filter(of_step)
+                .find_map(|id| attempts.superseded_by(*id));
+            let is_current = committed.iter().filter(of_step).any(|id| !attempts.is_superseded(*id));
+            if let (Some(first), false) = (superseded, is_current) {
+                let problem = format!(
+                    "step {step} is superseded by the attempt that began at generation {first}; start a new run from it with \
+                     another `--name`"
+                );
+                return Err(self.absent(source, &problem, &committed));
+            }
+        }
+        let current = |id: &CheckpointId| !attempts.is_superseded(*id);
+        let mut candidates: Vec<CheckpointId> = committed.iter().copied().filter(current).collect();
+        if let Some(step) = source.step {
+            let named = candidates.iter().copied().rfind(|id| id.step == step);
+            candidates.retain(|id| Some(*id) <= named);
+        }
+        let (views, passed_over, lease) = self.loadable(&self.request.job, self.store, &candidates, source)?;
+        let start = views.last().map(|view| RunStart {
+            job: self.request.job.clone(),
+            store: None,
+            run: self.folder.run.as_ref().map(|record| record.run.clone()),
+            step: view.step,
+            generation: view.generation,
+        });
+        if start.is_none() && (source.step.is_some() || !committed.is_empty()) {
+            let problem = match passed_over.first() {
+                Some(problem) => format!("nothing there can be loaded: {problem}"),
+                None => "it has no such checkpoint".to_owned(),
+            };
+            return Err(self.absent(source, &problem, &committed));
+        }
+        let run = self.put_run(self.folder.run.clone())?;
+        let claimed = self.put_attempt(run, start, views, passed_over);
+        drop(lease);
+        claimed
+    }
+
+    /// A new run that starts from a checkpoint of another folder.
+    fn start_fork(mut self, source: &ResumeSource, place: &place::SourcePlace) -> Result<ClaimedFolder, ClaimError> {
+        if !self.folder.is_empty() && !self.folder.is_unfinished() {
+            return Err(ClaimError::OtherRun {
+                job: self.request.job.clone(),
+                source_name: source.to_string(),
+                path: self.path()?,
+                held: self.folder.describe(),
+            });
+        }
+        let step = source.step.or(place.id.map(|id| id.step));
+        let committed = place.store.committed_ids(&place.job)?;
+        let attempts = place.store.attempts(&place.job)?;
+        let mut candidates: Vec<CheckpointId> = committed
+            .iter()
+            .copied()
+            .filter(|id| place.id.is_none_or(|wanted| wanted == *id))
+            .filter(|id| step.map_or(!attempts.is_superseded(*id), |step| id.step == step))
+            .collect();
+        candidates.sort_by_key(|id| (!attempts.is_superseded(*id), *id));
+        let wanted = ResumeSource { step, ..source.clone() };
+        let (views, passed_over, lease) = self.loadable(&place.job, &place.store, &candidates, &wanted)?;
+        let Some(view) = views.last() else {
+            let problem = match passed_over.first() {
+                Some(problem) => format!("nothing there can be loaded: {problem}"),
+                None => "it has no such checkpoint".to_owned(),
+            };
+            return Err(self.absent(source, &problem, &committed));
+        };
+        let start = RunStart {
+            job: place.job.clone(),
+            store: (place.store.root() != self.store.root()).then(|| place.store.root().display().to_string()),
+            run: place.store.run_record(&place.job)?.map(|record| record.run),
+            step: view.step,
+            generation: view.generation,
+        };
+        let run = self.put_run(self.folder.run.clone())?;
+        let id = CheckpointId {
+            step: view.step,
+            generation: view.generation,
+        };
+        let own = fork::link_checkpoint(&place.store, &place.job, id, self.store, &self.request.job, &run)?;
+        drop(lease);
+        self.folder = FolderState::read(self.store, &self.request.job)?;
+        let view = view_of(&own, self.request.at);
+        self.put_attempt(run, Some(start), vec![view], passed_over)
+    }
+
+    /// The candidates that load, oldest first and the newest of them leased, and why newer ones do not. Of a named step only that
+    /// step counts as the newest.
+    #[allow(clippy::type_complexity, reason = "three results of one look")]
+    fn loadable(
+        &self,
+        job: &JobId,
+        store: &Store,
+        candidates: &[CheckpointId],
+        source: &ResumeSource,
+    ) -> Result<(Vec<CheckpointView>, Vec<String>, Option<Lease>), ClaimError> {
+        let (mut views, mut passed_over, mut lease) = (Vec::new(), Vec::new(), None);
+        for id in candidates.iter().rev() {
+            // A step that a later generation has made again, or behind which it began, is no place to fall back to.
+            if views.last().is_some_and(|later: &CheckpointView| id.step >= later.step) {
+                continue;
+            }
+            let is_start = views.is_empty();
+            if is_start && source.step.is_some_and(|step| id.step != step) {
+                break;
+            }
+            let held = if is_start {
+                store.lease(job, *id).map(Some)
+            } else {
+                Ok(None)
+            };
+            match held.and_then(|held| Ok((held, store.load(job, *id)?))) {
+                Ok((held, checkpoint)) => {
+                    lease = lease.or(held);
+                    views.push(view_of(&checkpoint.manifest, self.request.at));
+                }
+                // Storage that does not answer is no reason to start from an older step.
+                Err(problem) if problem.failure().may_pass() && is_start => return Err(problem.into()),
+                Err(problem) if is_start => passed_over.push(format!(
+                    "step {} of generation {}: {}",
+                    id.step,
+                    id.generation,
+                    rankguard_model::with_causes(&problem)
+                )),
+                Err(_) => {}
+            }
+            if views.len() >= CHECKPOINTS_MAX {
+                break;
+            }
+        }
+        views.reverse();
+        Ok((views, passed_over, lease))
+    }
+
+    fn absent(&self, source: &ResumeSource, problem: &str, committed: &[CheckpointId]) -> ClaimError {
+        let mut steps: Vec<Step> = committed.iter().map(|id| id.step).collect();
+        steps.sort_unstable();
+        steps.dedup();
+        let listed: Vec<String> = steps.iter().rev().take(8).map(ToString::to_string).collect();
+        let present = if listed.is_empty() {
+            "it has no committed checkpoint".to_owned()
+        } else {
+            format!(
+                "it has {} committed, the newest of steps {}",
+                steps.len(),
+                listed.join(", ")
+            )
+        };
+        ClaimError::Source {
+            source_name: source.to_string(),
+            problem: problem.to_owned(),
+            present,
+        }
+    }
+
+    fn check_time(&self) -> Result<(), ClaimError> {
+        if (self.given_up)() {
+            return Err(ClaimError::GivenUp { path: self.path()? });
+        }
+        Ok(())
+    }
+
+    fn put_run(&mut self, standing: Option<RunRecord>) -> Result<RunId, ClaimError> {
+        self.check_time()?;
+        if let Some(record) = standing {
+            return Ok(record.run);
+        }
+        let record = RunRecord {
+            run: self.request.claim.clone(),
+            job: self.request.job.clone(),
+            created: self.request.at,
+        };
+        let (found, is_own) = self.store.put_run(&record)?;
+        if !is_own {
+            return Err(self.raced()?);
+        }
+        self.written.push(RUN_FILE.to_owned());
+        Ok(found.run)
+    }
+
+    fn put_attempt(
+        mut self,
+        run: RunId,
+        start: Option<RunStart>,
+        checkpoints: Vec<CheckpointView>,
+        passed_over: Vec<String>,
+    ) -> Result<ClaimedFolder, ClaimError> {
+        self.check_time()?;
+        let first = self.folder.first(self.request.floor);
+        let record = AttemptRecord {
+            run: run.clone(),
+            job: self.request.job.clone(),
+            first,
+            claim: self.request.claim.clone(),
+            start: start.clone(),
+            created: self.request.at,
+        };
+        if !self.store.put_attempt(&record)? {
+            return Err(self.raced()?);
+        }
+        self.written.push(attempt_file(first));
+        Ok(ClaimedFolder {
+            claim: StoreClaim {
+                run,
+                first,
+                start,
+                checkpoints,
+                passed_over,
+            },
+            written: self.written,
+            store: self.store.clone(),
+            job: self.request.job.clone(),
+        })
+    }
+
+    fn raced(&self) -> Result<ClaimError, StoreError> {
+        Ok(ClaimError::Raced {
+            job: self.request.job.clone(),
+            path: self.path()?,
+        })
+    }
+}
+
+/// A committed checkpoint as the controller lists it.
+fn view_of(manifest: &Manifest, at: Timestamp) -> CheckpointView {
+    CheckpointView {
+        step: manifest.step,
+        generation: manifest.generation,
+        world_size: manifest.world_size,
+        bytes: manifest.bytes(),
+        committed_at: at,
+        stall_ms: Vec::new(),
+        copied: 0,
+        in_parity: 0,
+        mirrored_at: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

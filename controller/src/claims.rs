@@ -1,0 +1,152 @@
+//! Claims of checkpoint folders, made before a submission is journaled ([`rankguard_checkpoint::claim`]).
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rankguard_checkpoint::Store;
+use rankguard_checkpoint::claim::{ClaimError, ClaimRequest, ClaimedFolder, claim_folder};
+use rankguard_model::{Generation, JobId, JobSpec, RunId, Timestamp, with_causes};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+use tonic::{Code, Status};
+use tracing::warn;
+
+/// How long a claim may take that looks at its own folder alone.
+const CLAIM_DEADLINE: Duration = Duration::from_secs(10);
+/// How long one may take that reads, links or copies a checkpoint.
+const RESUME_DEADLINE: Duration = Duration::from_secs(600);
+
+/// Jobs that are being submitted: of two submissions of one name the second must not begin an attempt beside the first.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct ClaimRegistry {
+    jobs: Arc<Mutex<BTreeSet<JobId>>>,
+}
+
+/// Held while a submission claims its folder.
+#[derive(Debug)]
+pub(crate) struct ClaimHold {
+    registry: ClaimRegistry,
+    job: JobId,
+}
+
+impl ClaimRegistry {
+    /// Holds the name of a job.
+    #[allow(clippy::result_large_err, reason = "the operator service answers with it")]
+    pub(crate) fn hold(&self, job: &JobId) -> Result<ClaimHold, Status> {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if !jobs.insert(job.clone()) {
+            let what =
+                format!("job {job} is being submitted at this moment; `rankguard status` shows it when that has ended");
+            return Err(Status::already_exists(what));
+        }
+        Ok(ClaimHold {
+            registry: self.clone(),
+            job: job.clone(),
+        })
+    }
+}
+
+impl Drop for ClaimHold {
+    fn drop(&mut self) {
+        let mut jobs = self.registry.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.remove(&self.job);
+    }
+}
+
+/// Claims the folder of a job with checkpoints on a blocking thread.
+pub(crate) async fn claim_store(spec: &JobSpec, floor: Generation) -> Result<ClaimedFolder, Status> {
+    let Some(policy) = &spec.checkpoint else {
+        return Err(Status::internal("a job without checkpoints has no folder to claim"));
+    };
+    let request = ClaimRequest {
+        job: spec.id.clone(),
+        source: spec.resume_from.clone(),
+        claim: random_run()?,
+        floor,
+        at: now(),
+    };
+    let (path, store) = (policy.store.clone(), policy.store.clone());
+    let limit = if request.source.is_some() {
+        RESUME_DEADLINE
+    } else {
+        CLAIM_DEADLINE
+    };
+    let given_up = Arc::new(AtomicBool::new(false));
+    let is_given_up = given_up.clone();
+    let claiming = spawn_blocking(move || {
+        let store = Store::open(path)?;
+        claim_folder(&store, &request, &|| is_given_up.load(Ordering::SeqCst))
+    });
+    match timeout(limit, claiming).await {
+        Ok(Ok(claimed)) => claimed.map_err(|problem| refusal(&problem)),
+        Ok(Err(problem)) => Err(Status::internal(format!(
+            "cannot claim {store}: its thread failed: {problem}"
+        ))),
+        Err(_) => {
+            given_up.store(true, Ordering::SeqCst);
+            Err(Status::deadline_exceeded(format!(
+                "the file system of the checkpoint store {store} has not answered within {} s",
+                limit.as_secs()
+            )))
+        }
+    }
+}
+
+fn refusal(problem: &ClaimError) -> Status {
+    let text = with_causes(problem);
+    match problem {
+        ClaimError::Store(problem) if problem.failure().may_pass() => Status::unavailable(text),
+        ClaimError::Occupied { .. } | ClaimError::OtherRun { .. } | ClaimError::Raced { .. } => {
+            Status::failed_precondition(text)
+        }
+        ClaimError::Source { .. } => Status::not_found(text),
+        ClaimError::Store(_) | ClaimError::GivenUp { .. } => Status::failed_precondition(text),
+    }
+}
+
+/// Removes what a claim has written, where the submission was refused. One without an answer may still be journaled.
+pub(crate) async fn undo(claimed: ClaimedFolder, refusal: &Status) {
+    if refusal.code() == Code::DeadlineExceeded || refusal.code() == Code::Unavailable {
+        return;
+    }
+    let undone = spawn_blocking(move || claimed.undo()).await;
+    if let Ok(Err(problem)) = undone {
+        warn!(
+            problem = with_causes(&problem),
+            "records of a refused submission are left"
+        );
+    }
+}
+
+#[allow(clippy::result_large_err, reason = "the operator service answers with it")]
+fn random_run() -> Result<RunId, Status> {
+    let bytes: [u8; 16] = rankguard_identity::secret().ok_or_else(|| {
+        Status::internal("cannot name a run: the system gives no random numbers (is /dev/urandom there?)")
+    })?;
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(RunId::from(digits))
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_held_once_and_runs_have_ids_of_their_own() {
+        let (registry, job) = (ClaimRegistry::default(), JobId::from("train"));
+        let hold = registry.hold(&job).expect("free");
+        assert!(registry.hold(&job).is_err());
+        drop(hold);
+        assert!(registry.hold(&job).is_ok());
+        let (one, other) = (random_run().expect("random"), random_run().expect("random"));
+        assert_ne!(one, other);
+        assert_eq!(one.as_str().len(), 32);
+    }
+}
