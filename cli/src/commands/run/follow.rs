@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rankguard_model::{Case, CaseId, CaseState, JobId, JobState, JobView, Role};
 
+use super::checkpoint_news::CheckpointNews;
 use crate::client::{Client, ClientError};
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -30,6 +31,7 @@ pub(super) struct Follower {
     told: Instant,
     away: Option<Instant>,
     saving: Option<Instant>,
+    checkpoints: CheckpointNews,
 }
 
 impl Follower {
@@ -41,6 +43,7 @@ impl Follower {
             told: Instant::now(),
             away: None,
             saving: None,
+            checkpoints: CheckpointNews::default(),
         }
     }
 
@@ -79,6 +82,7 @@ impl Follower {
             let what = format!("the controller at {} does not know job {}", client.address(), self.job);
             return Err(CliError::failure(what, "was its state directory replaced?"));
         };
+        self.checkpoints.print(view);
         self.tell(view);
         match view.state {
             JobState::Finished => Ok(self.has_saved(view).then_some(Exit::Fine)),
