@@ -11,7 +11,7 @@ use crate::authority::admit;
 use crate::batch::{After, Batch};
 use crate::input::{Command, Input, Refusal, Reply};
 use crate::liveness::Liveness;
-use crate::roster::Roster;
+use crate::roster::{Roster, SessionId};
 use crate::submission;
 
 /// The newest sequence of each node that is journalled, or will be with the batch in hand.
@@ -57,9 +57,18 @@ impl Intake<'_> {
                     self.event(Event::CatalogueGiven { files }, After::Nothing);
                 }
             }
-            Input::Left { session, node } => self.roster.leave(&node, session),
+            Input::Left { session, node } => self.leave(session, node),
             Input::Command { command, reply } => self.command(command, reply),
             Input::Query(query) => self.batch.queries.push(query),
+        }
+    }
+
+    /// A session ended by itself. One that another session of the node has replaced is no news.
+    fn leave(&mut self, session: SessionId, node: NodeId) {
+        let is_current = self.roster.is_current(&node, session);
+        self.roster.leave(&node, session);
+        if is_current && self.state.fleet().is_live(&node) && !self.state.policy().replay_only {
+            self.event(Event::SessionEnded { node }, After::Nothing);
         }
     }
 
@@ -209,7 +218,7 @@ mod tests {
 
     use super::*;
     use crate::inbound::InboundPermit;
-    use crate::roster::{Link, OutboundBytes, SessionId};
+    use crate::roster::{Link, OutboundBytes};
 
     fn node() -> NodeId {
         NodeId::from("n1")

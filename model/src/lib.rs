@@ -7,6 +7,7 @@
 
 mod case;
 mod causes;
+mod checkpoint_counts;
 mod entity;
 mod evidence;
 mod fields;
@@ -24,6 +25,7 @@ mod view;
 
 pub use case::{Case, CaseState, Delays, Mitigation, Reason, Severity, Verdict};
 pub use causes::with_causes;
+pub use checkpoint_counts::{CheckpointCounts, VoidCheckpoint};
 pub use entity::{Device, DeviceKind, Entity};
 pub use evidence::{
     Body, CopyTier, Evidence, EvidenceId, FailedCheck, Finding, LEASE_SIGNATURE, Ledger, Mark, RestoreBytes, Role,

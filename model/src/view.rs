@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CaseId, Generation, JobId, JobSpec, NodeId, Placement, Rank, RunId, RunStart, Step, Timestamp};
+use crate::{CaseId, CheckpointCounts, Generation, JobId, JobSpec, NodeId, Placement, Rank, RunId, RunStart, Step, Timestamp};
 
 /// Everything at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -104,6 +104,9 @@ pub struct JobView {
     /// The newest step that is on its way into the store: sealed by all ranks and not committed yet.
     #[serde(default)]
     pub saving: Option<Step>,
+    /// Checkpoints by what became of them.
+    #[serde(default)]
+    pub checkpoint_counts: CheckpointCounts,
     /// Shards that were lost to a checkpoint: skipped or replaced for want of memory, called too late, or not written. Each
     /// makes one attempt void.
     #[serde(default)]

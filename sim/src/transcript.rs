@@ -44,6 +44,7 @@ impl Transcript {
             }
             Event::NodeCordoned { node, .. } => format!("event   {node} cordoned by an operator"),
             Event::NodeUncordoned { node } => format!("event   {node} uncordoned by an operator"),
+            Event::SessionEnded { node } => format!("event   the session of {node} ended"),
             Event::RulesAdopted { rules } => format!("event   decision rules {rules} adopted"),
             // Timers are the brain's own affair, and steps are too many to read.
             Event::TimerFired { .. } => return,

@@ -144,6 +144,16 @@ impl Roster {
         ranks.iter().filter_map(working).collect()
     }
 
+    /// The ranks that run, are not done and have reported no step, with their process.
+    pub(crate) fn unmarked(&self) -> Vec<(RankRef, u32)> {
+        let ranks = self.lock();
+        let working = |(rank, entry): (&RankRef, &Entry)| {
+            let is_unmarked = entry.ended.is_none() && !entry.finished && entry.step.is_none();
+            Some((rank.clone(), entry.pid().filter(|_| is_unmarked)?))
+        };
+        ranks.iter().filter_map(working).collect()
+    }
+
     /// It heeds calls, and hears those that were made while it started.
     pub(crate) fn follows(&self, rank: &RankRef, line: &Line) {
         if let Some(entry) = self.lock().get_mut(rank) {

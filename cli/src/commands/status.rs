@@ -68,7 +68,8 @@ const JOBS: &[Column<JobView>] = &[
     ("checkpoint", |job| {
         or_dash(job.checkpoints.last().map(|checkpoint| checkpoint.step))
     }),
-    ("void", |job| job.void_shards.to_string()),
+    ("committed", |job| job.checkpoint_counts.committed.to_string()),
+    ("void", |job| job.checkpoint_counts.void.to_string()),
     ("reason", |job| or_dash(job.reason.as_ref())),
 ];
 
@@ -116,6 +117,12 @@ fn print(args: &StatusArgs, status: &StatusView) {
                     out::note(&format!(
                         "job {}: old ranks on {} have not been confirmed as ended since {}: {}",
                         job.spec.id, left.node, left.since, left.reason
+                    ));
+                }
+                if let Some(void) = &job.checkpoint_counts.newest_void {
+                    out::note(&format!(
+                        "job {}: {} checkpoints are void, the newest of step {}: {}",
+                        job.spec.id, job.checkpoint_counts.void, void.step, void.reason
                     ));
                 }
                 for slow in &job.stragglers {

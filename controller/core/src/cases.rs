@@ -273,7 +273,7 @@ impl Turn<'_> {
 
     /// Keeps the settle timer at what diagnosis waits for.
     pub(crate) fn watch_settling(&mut self) {
-        match self.state.diagnosis.due() {
+        match self.state.diagnosis.due().map(|due| due.max(self.fates_known_at())) {
             Some(due) if self.state.timers.get(&Timer::Settle) != Some(&due) => {
                 self.state.set_timer(Timer::Settle, due, &mut self.actions);
             }
@@ -286,6 +286,10 @@ impl Turn<'_> {
 
     /// Evidence has settled: verdicts are made and answered.
     pub(crate) fn conclude(&mut self) {
+        if self.fates_known_at() > self.at {
+            // The timer is set again for that moment.
+            return;
+        }
         let state = &mut *self.state;
         let concluded = state.diagnosis.conclude(self.at, state.catalogue.get());
         // An agent that was only restarted speaks already: its silence has explained this failure and explains no other.
@@ -355,10 +359,16 @@ impl Turn<'_> {
 
     pub(crate) fn note_recovered(&mut self, name: &JobId, at: Timestamp, how: &str) {
         let restored = self.state.jobs.get(name).map(|job| job.restored).unwrap_or_default();
+        let has_stepped = self
+            .state
+            .jobs
+            .get(name)
+            .is_some_and(|job| job.generation_step.is_some());
+        let is_step_known = has_stepped || !self.state.refills_budgets();
         if let Some(case) = self.case_of(name) {
             case.state = CaseState::Recovered;
             case.closed_at = Some(at);
-            case.delays.first_step_ms = Some(at.millis_since(case.first_at));
+            case.delays.first_step_ms = is_step_known.then(|| at.millis_since(case.first_at));
             case.outcome = Some(how.to_owned());
             if restored != RestoreBytes::default() {
                 let RestoreBytes { arena, peer, disk } = restored;

@@ -6,9 +6,7 @@ use rankguard_checkpoint_format::{CheckpointId, Manifest};
 use rankguard_checkpoint_schedule::agreement::Tally;
 use rankguard_checkpoint_schedule::pairs;
 use rankguard_checkpoint_schedule::retention::{Kept, Retention, stay};
-use rankguard_model::{
-    CheckpointView, CopyTier, Generation, JobId, Rank, RunId, ShardSeal, Step, StoreClaim, Timestamp,
-};
+use rankguard_model::{CheckpointCounts, CheckpointView, CopyTier, Generation, JobId, Rank, RunId, ShardSeal, Step, StoreClaim, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{COMMITTED_MAX, STALLS_SHOWN};
@@ -34,6 +32,9 @@ pub struct Checkpoints {
     pub void_shards: u64,
     /// Why the newest of them was lost.
     pub void_reason: Option<String>,
+    /// Checkpoints by what became of them.
+    #[serde(default)]
+    pub counts: CheckpointCounts,
     /// What is in the memory of other nodes, of checkpoints that are not committed.
     #[serde(with = "pairs")]
     early: BTreeMap<(Generation, Step), Early>,
@@ -221,6 +222,7 @@ impl Checkpoints {
             mirrored_at: None,
         };
         self.committed.insert(place, view);
+        self.counts.count_committed(step);
         self.limit_committed(stay);
         self.early.retain(|key, _| key.1 > step || open.contains(key));
         !late
@@ -291,7 +293,8 @@ impl Checkpoints {
     }
 
     /// The manifest could not be written: the attempt is void.
-    pub fn refused(&mut self, generation: Generation, step: Step) {
+    pub fn refused(&mut self, generation: Generation, step: Step, reason: &str) {
+        self.count_void(generation, step, reason);
         self.attempts.void(generation, step);
         self.committing = None;
     }
@@ -300,7 +303,15 @@ impl Checkpoints {
     pub fn failed(&mut self, generation: Generation, step: Step, reason: &str) {
         self.void_shards = self.void_shards.saturating_add(1);
         self.void_reason = Some(format!("step {step}: {reason}"));
+        self.count_void(generation, step, reason);
         self.attempts.void(generation, step);
+    }
+
+    /// Counts an attempt that is void, once however many of its shards were lost.
+    fn count_void(&mut self, generation: Generation, step: Step, reason: &str) {
+        if !self.attempts.is_void(generation, step) {
+            self.counts.count_void(step, reason);
+        }
     }
 
     /// What stays of the committed ones, and of the attempts that wait for their turn, by the rules of the job.
@@ -492,7 +503,7 @@ mod tests {
         let stay = all.stay(&rules, NOW, |_, _| BTreeMap::new());
         assert!(all.committed(NOW, ONE, Step(30), &stay), "it is the newest");
         assert_eq!(all.complete(&job, ONE).map(|manifest| manifest.step), Some(Step(20)));
-        all.refused(ONE, Step(20));
+        all.refused(ONE, Step(20), "the store is full");
         assert!(all.complete(&job, ONE).is_none());
         assert_eq!(all.newest().map(|view| view.step), Some(Step(30)));
     }

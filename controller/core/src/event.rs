@@ -48,6 +48,11 @@ pub enum Event {
         /// When it last spoke.
         last_heard: Timestamp,
     },
+    /// The session of an agent ended and no other has begun: its process, its node or the way to it may be gone.
+    SessionEnded {
+        /// Its node.
+        node: NodeId,
+    },
     /// Verdicts rest on other files from now on, besides the built-in ones.
     CatalogueGiven {
         /// All of them.

@@ -19,6 +19,9 @@ pub struct Node {
     pub lost_since: Option<Timestamp>,
     /// When it last joined.
     pub joined_at: Timestamp,
+    /// When its session ended, if it has none. Nothing is placed on it until it has joined again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_ended: Option<Timestamp>,
     /// Why nothing may be placed on it, if so.
     pub cordon: Option<Cordon>,
     /// Ranks of jobs that have left it whose end its agent has not confirmed (RG-3).
@@ -56,7 +59,7 @@ impl Node {
 
     /// Whether new ranks may be placed on it.
     pub fn is_usable(&self) -> bool {
-        self.state() == NodeState::Healthy
+        self.state() == NodeState::Healthy && self.session_ended.is_none()
     }
 }
 
@@ -64,6 +67,9 @@ impl Node {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fleet {
     nodes: BTreeMap<NodeId, Node>,
+    /// Live nodes without a session.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    away: BTreeSet<NodeId>,
     /// When verdicts cordoned nodes, oldest first, also where the cordon was lifted since.
     #[serde(default)]
     recent_cordons: VecDeque<Timestamp>,
@@ -74,9 +80,11 @@ impl Fleet {
     /// clears its case, not by silence. So do the fences that its agent has not confirmed.
     pub fn join(&mut self, at: Timestamp, info: NodeInfo) {
         let known = self.nodes.remove(&info.node);
+        self.away.remove(&info.node);
         let (cordon, fences) = known.map_or_else(Default::default, |node| (node.cordon, node.fences));
         let node = Node {
             lost_since: None,
+            session_ended: None,
             joined_at: at,
             cordon,
             fences,
@@ -87,6 +95,7 @@ impl Fleet {
 
     /// `(Healthy | Cordoned) => Lost`.
     pub fn lose(&mut self, at: Timestamp, node: &NodeId) {
+        self.away.remove(node);
         if let Some(node) = self.nodes.get_mut(node) {
             node.lost_since.get_or_insert(at);
         }
@@ -111,6 +120,20 @@ impl Fleet {
         if let Some(node) = self.nodes.get_mut(node) {
             node.cordon = None;
         }
+    }
+
+    /// The session of a node's agent ended.
+    pub(crate) fn end_session(&mut self, at: Timestamp, node: &NodeId) {
+        if let Some(entry) = self.nodes.get_mut(node).filter(|node| node.lost_since.is_none()) {
+            entry.session_ended.get_or_insert(at);
+            self.away.insert(node.clone());
+        }
+    }
+
+    /// Live nodes without a session, and when it ended.
+    pub(crate) fn away(&self) -> impl Iterator<Item = (&NodeId, Timestamp)> {
+        let away = self.away.iter();
+        away.filter_map(|name| Some((name, self.get(name)?.session_ended?)))
     }
 
     /// One node.

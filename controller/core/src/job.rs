@@ -15,7 +15,10 @@ use crate::Plan;
 use crate::brain::{Adoption, Answers, Hang};
 use crate::calls::Calls;
 use crate::checkpoints::Checkpoints;
+use crate::growth::Growth;
+use crate::job_activity::JobActivity;
 use crate::launch_record::LaunchRecord;
+use crate::progress_mark::ProgressMark;
 use crate::rhythm::Rhythm;
 use crate::tempo::Tempo;
 
@@ -110,6 +113,15 @@ pub struct Job {
     /// Restarts after failures since the last committed checkpoint: however different the failures look, work that is
     /// always lost again is not worth its GPU hours.
     pub fruitless: u32,
+    /// Progress that refills both.
+    #[serde(default)]
+    pub progress_mark: ProgressMark,
+    /// Signs of life of this generation besides steps.
+    #[serde(default)]
+    pub activity: JobActivity,
+    /// The checkpoint that is called before it takes in more nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth: Option<Growth>,
     /// What the nodes of the coming generation said when they were asked.
     pub answers: Answers,
     /// Nodes that were found not to have what it needs.
@@ -161,6 +173,9 @@ impl Job {
             rhythm: Rhythm::new(every, rates),
             retries: BTreeMap::new(),
             fruitless: 0,
+            progress_mark: ProgressMark::default(),
+            activity: JobActivity::default(),
+            growth: None,
             answers: Answers::default(),
             refused: BTreeSet::new(),
             floor_raises: BTreeMap::new(),
@@ -194,6 +209,11 @@ impl Job {
             Phase::Stopped { .. } => None,
             _ => Some(self.generation),
         }
+    }
+
+    /// Whether its ranks work and no generation of it has reported a step.
+    pub fn reports_no_steps(&self) -> bool {
+        matches!(self.phase, Phase::Running) && self.step.is_none()
     }
 
     /// Nodes of its generation, in group order.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::DRAFTS_MAX;
 
 /// Newest version of the decision rules.
-pub const RULES: u32 = 1;
+pub const RULES: u32 = 2;
 
 /// How the brain decides. All durations are on the controller's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,8 +29,8 @@ pub struct Policy {
     pub launch_ms: u64,
     /// How long ranks may take from their start to their first step, milliseconds (imports, restore, rendezvous).
     pub first_step_ms: u64,
-    /// How long a running job that reports steps may go without one, milliseconds; 0 for ever. A job that reports none is
-    /// judged by the exits of its ranks alone.
+    /// How long a running job that reports steps may go without one, milliseconds; 0 for ever. A job with checkpoints that
+    /// reports none is judged by commits and output of its ranks, and for four times as long while they use processors.
     pub stall_ms: u64,
     /// Whether nodes are looked at before each generation, and what a failed check means.
     pub preflight: Gate,

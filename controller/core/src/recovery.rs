@@ -157,6 +157,7 @@ impl Turn<'_> {
         let verdict = &concluded.verdict;
         let retries_max = self.state.policy.user_retries;
         let waits_for_store = self.waits_for_store(name);
+        let worked_long = self.state.jobs.get(name).is_some_and(|job| self.has_worked_long(job));
         let Some(job) = self.state.jobs.get_mut(name) else {
             return Answer::Nothing("the job is gone");
         };
@@ -174,6 +175,10 @@ impl Turn<'_> {
         if !on_isolated && !lost_node && !concluded.failed {
             return Answer::Nothing("every rank of the job is alive, so nothing is restarted");
         }
+        job.progress_mark.answer(&concluded.signature);
+        if worked_long {
+            job.fruitless = 0;
+        }
         if on_isolated || lost_node || waits_for_store {
             return Answer::Restart;
         }
@@ -182,6 +187,9 @@ impl Turn<'_> {
         let limit = if user { retries_max } else { job.spec.max_restarts };
         if job.retries.len() >= RETRIES_MAX && !job.retries.contains_key(&concluded.signature) {
             job.retries.pop_first();
+        }
+        if worked_long && !user {
+            job.retries.remove(&concluded.signature);
         }
         let count = job.retries.entry(concluded.signature.clone()).or_insert(0);
         if *count < limit {

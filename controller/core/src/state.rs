@@ -118,6 +118,11 @@ impl State {
         self.rules >= 1
     }
 
+    /// Whether progress refills restart budgets, and commits and signs of life count as progress; older rules knew steps only.
+    pub(crate) fn refills_budgets(&self) -> bool {
+        self.rules >= 2
+    }
+
     /// What its verdicts rest on.
     pub fn catalogue(&self) -> &Catalogue {
         self.catalogue.get()

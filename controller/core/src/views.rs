@@ -69,6 +69,10 @@ impl State {
 
 fn node_reason(node: &Node) -> Option<String> {
     let silent = node.lost_since.map(|since| format!("no word since {since}"));
+    let away = node
+        .session_ended
+        .map(|since| format!("its agent's session ended at {since}; it takes no work until it has joined again"));
+    let silent = silent.or(away);
     let cordon = || node.cordon.as_ref().map(|cordon| cordon.reason.clone());
     let (job, request) = match node.fences.iter().next() {
         Some(fence) => fence,
@@ -86,10 +90,15 @@ fn node_reason(node: &Node) -> Option<String> {
     silent.or_else(cordon).or(Some(fencing))
 }
 
+/// Words for a job that works and makes no step marks.
+const NO_STEPS: &str = "reports no steps";
+
 fn job_view(job: &Job, hang_ms: u64) -> JobView {
     let reason = match &job.phase {
         Phase::Pending { missing, .. } => Some(missing.clone()),
         Phase::Stopped { reason } => Some(reason.clone()),
+        Phase::Finished => job.checkpoints.counts.warning(job.step),
+        Phase::Running if job.reports_no_steps() => Some(NO_STEPS.to_owned()),
         _ => job.hang.why_it_waits(hang_ms),
     };
     let placements: Vec<Placement> = job.plan.iter().flat_map(Plan::placements).collect();
@@ -104,6 +113,7 @@ fn job_view(job: &Job, hang_ms: u64) -> JobView {
         checkpoints: job.checkpoints.committed.clone(),
         saving: job.checkpoints.saving(placements.len()),
         placements,
+        checkpoint_counts: job.checkpoints.counts.clone(),
         void_shards: job.checkpoints.void_shards,
         void_reason: job.checkpoints.void_reason.clone(),
         copies_failed: job.checkpoints.copies_failed,

@@ -3,8 +3,10 @@
 //! A rank that is silent for longer than its own steps allow is told once a step, with where it stands. Its flight recorder is
 //! asked for a dump where it can be, and NCCL's RAS threads for who is behind. Whether the job hangs is for the controller to
 //! say, which sees all nodes. Between steps the process itself is watched (`process`).
-//! Absent: ranks that report no steps, and the time before the first few steps.
+//! Ranks that report no steps show by their activity that they live (`activity`). Absent: their hangs, and those before the first
+//! few steps.
 
+mod activity;
 mod process;
 
 use std::collections::BTreeMap;
@@ -20,6 +22,7 @@ use crate::intake::Intake;
 use crate::ranks::{Roster, Silence};
 use crate::sighting::Sighting;
 use crate::stacks::{self, Children, Stack};
+use activity::Activity;
 use process::{Dead, Sleep};
 
 /// Under which signature a silent rank is told; the controller knows it by this name.
@@ -55,6 +58,7 @@ struct Seen {
     /// By rank and thread or child.
     blocked: BTreeMap<(RankRef, u32), Sleep>,
     dead: BTreeMap<RankRef, Dead>,
+    activity: BTreeMap<RankRef, Activity>,
     looks: u64,
     /// Looks from one search to the next.
     search_every: u64,
@@ -66,6 +70,7 @@ impl Default for Seen {
             told: BTreeMap::new(),
             blocked: BTreeMap::new(),
             dead: BTreeMap::new(),
+            activity: BTreeMap::new(),
             looks: 0,
             search_every: SEARCH_EVERY,
         }
@@ -93,6 +98,7 @@ impl Hangs {
         seen.dead.retain(|rank, _| here(rank));
         let mut strange = Vec::new();
         let children = Children::new(&self.proc_root);
+        self.activities(seen, &children, now);
         for (rank, pid, silence) in &running {
             self.sleeper(seen, rank, *pid, now);
             // A silent rank has nothing else to do, and what its workers wait for may be why.

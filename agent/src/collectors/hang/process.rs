@@ -210,7 +210,7 @@ impl Hangs {
         }
     }
 
-    fn line(&self, rank: &RankRef, text: String, context: Vec<String>, says: Mark) {
+    pub(super) fn line(&self, rank: &RankRef, text: String, context: Vec<String>, says: Mark) {
         let body = Body::Line {
             text,
             context,

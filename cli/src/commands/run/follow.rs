@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rankguard_model::{Case, CaseId, CaseState, JobId, JobState, JobView, Role};
 
+use super::checkpoint_news::CheckpointNews;
 use crate::client::{Client, ClientError};
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -32,6 +33,7 @@ pub(super) struct Follower {
     saving: Option<Instant>,
     /// Whether the start of the job was reported.
     reported_start: bool,
+    checkpoints: CheckpointNews,
 }
 
 impl Follower {
@@ -44,6 +46,7 @@ impl Follower {
             away: None,
             saving: None,
             reported_start: false,
+            checkpoints: CheckpointNews::default(),
         }
     }
 
@@ -83,6 +86,7 @@ impl Follower {
             return Err(CliError::failure(what, "was its state directory replaced?"));
         };
         self.report_start(view);
+        self.checkpoints.print(view);
         self.tell(view);
         match view.state {
             JobState::Finished => Ok(self.has_saved(view).then_some(Exit::Fine)),

@@ -1,6 +1,7 @@
 //! `rankguard run`: submit a job and follow it. Ctrl-C cancels it.
 
 mod args;
+mod checkpoint_news;
 mod follow;
 pub(in crate::commands) mod resume;
 mod spec;

@@ -22,6 +22,7 @@ impl Turn<'_> {
         self.lease_ended(evidence);
         self.witness(evidence);
         self.rank_silent(evidence);
+        self.rank_active(evidence);
         self.ras_answered(evidence);
         self.restore_failed(evidence);
         self.watch_risk(evidence);
@@ -121,6 +122,7 @@ impl Turn<'_> {
             Body::RankExited { exit, .. } => {
                 job.running.remove(rank);
                 job.close_spans(at, |span| span.rank == Some(*rank));
+                job.activity.end_rank(at, *rank);
                 if exit.is_success() {
                     job.completed.insert(*rank);
                     if let Phase::Launching { waiting, .. } = &mut job.phase {
@@ -138,6 +140,7 @@ impl Turn<'_> {
                 own_ms,
             } => {
                 job.tempo.note(*rank, *step, *step_ms, *own_ms);
+                let is_first = job.generation_step.is_none();
                 job.step = job.step.max(Some(*step));
                 job.generation_step = job.generation_step.max(Some(*step));
                 if *rank == Rank(0) {
@@ -151,8 +154,9 @@ impl Turn<'_> {
                     job.record_progress(point);
                 }
                 self.rank_moved(name, *rank, *step);
+                self.note_step(name, *step);
                 let Some(job) = self.state.jobs.get(name) else { return };
-                if matches!(job.phase, Phase::Starting) {
+                if matches!(job.phase, Phase::Starting) || is_first && matches!(job.phase, Phase::Running) {
                     self.first_step(name, evidence.at);
                 } else if matches!(job.phase, Phase::Running) {
                     self.watch_stall(name);

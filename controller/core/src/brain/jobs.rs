@@ -9,6 +9,7 @@ use rankguard_model::{
 
 use super::{STOP_GRACE_MS, Turn, fence_order};
 use crate::calls::Calls;
+use crate::job_activity::JobActivity;
 use crate::plan::{Plan, PlanKind};
 use crate::tempo::Tempo;
 use crate::{Adoption, Job, Phase, Timer, plan_check};
@@ -138,6 +139,11 @@ impl Turn<'_> {
         if let Some(job) = self.state.jobs.get_mut(&name) {
             job.generation = plan.generation;
             job.fruitless += u32::from(plan.case.is_some() && !waits);
+            if plan.case.is_some() {
+                job.progress_mark.restart(job.step);
+            }
+            job.activity = JobActivity::default();
+            job.growth = None;
             job.plan = Some(plan);
             job.running.clear();
             job.launch_record.begin(members.clone());
@@ -241,6 +247,7 @@ impl Turn<'_> {
             }
             Phase::Launching { waiting, .. } if waiting.is_empty() => {
                 job.phase = Phase::Starting;
+                job.activity.start(self.at);
                 self.note_launched(name);
                 self.wait_at_most(name, self.state.policy.first_step_ms);
                 self.advance(name);

@@ -1,11 +1,14 @@
 //! One event at a time.
 
+mod activity;
 mod adopt;
+mod budget;
 mod evidence;
 mod fencing;
 mod floors;
 mod forget;
 mod gate;
+mod growth;
 mod hang;
 mod interval;
 mod jobs;
@@ -14,6 +17,7 @@ mod nodes;
 mod refusals;
 mod risk;
 mod runs;
+mod sessions;
 mod stragglers;
 mod suspects;
 mod twins;
@@ -65,6 +69,7 @@ impl Turn<'_> {
             Event::JournalDiffers { node, mark } => self.journal_differs(node, mark),
             Event::NodeJoined { info } => self.node_joined(info),
             Event::NodeFellSilent { node, last_heard } => self.node_fell_silent(node, *last_heard),
+            Event::SessionEnded { node } => self.session_ended(node),
             Event::CatalogueGiven { files } => self.learn(files),
             Event::EvidenceArrived { evidence } => self.evidence_arrived(evidence),
             Event::JobSubmitted { spec, claim } => self.job_submitted(spec, claim.as_ref()),
@@ -80,7 +85,6 @@ impl Turn<'_> {
                     let stay = policy.map(|policy| entry.stays(policy, self.at)).unwrap_or_default();
                     let newest = entry.checkpoints.committed(self.at, *generation, *step, &stay);
                     entry.calls.committed(*generation, *step);
-                    entry.fruitless = 0;
                     let mirrored = |policy: &&CheckpointPolicy| policy.tiers.mirror.is_some();
                     let policy = entry.spec.checkpoint.as_ref().filter(mirrored);
                     let keep = Order::Keep {
@@ -101,10 +105,13 @@ impl Turn<'_> {
                     for node in nodes {
                         self.order(&node, keep.clone());
                     }
+                    self.note_commit(job, *generation, *step);
+                    self.commit_shows_life(job, *generation);
                     self.replicas_differ(job, *generation, *step, differing);
                     self.adapt_interval(job);
                     self.commit_next(job);
                     self.advance(job);
+                    self.grow_after_commit(job, *generation, *step);
                 }
             }
             Event::ManifestRefused {
@@ -114,7 +121,7 @@ impl Turn<'_> {
                 reason,
             } => {
                 if let Some(entry) = self.state.jobs.get_mut(job) {
-                    entry.checkpoints.refused(*generation, *step);
+                    entry.checkpoints.refused(*generation, *step, reason);
                     self.announce(format!("checkpoint of step {step} of job {job} is void: {reason}"));
                     self.commit_next(job);
                     self.advance(job);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rankguard_checkpoint_schedule::agreement::{Pace, Word};
-use rankguard_model::{Evidence, JobId, NodeId, Order, Role, Timestamp};
+use rankguard_model::{CheckpointCall, Evidence, JobId, NodeId, Order, Role, Timestamp};
 
 use super::Turn;
 use crate::{Job, Phase};
@@ -61,16 +61,26 @@ impl Turn<'_> {
         {
             return;
         }
-        let Some(pace) = pace(at, job) else { return };
-        let word = job.calls.call(&pace);
+        if pace(at, job).is_none() {
+            return;
+        }
         job.calls.at_risk = Some(at);
-        let nodes = job.nodes().to_vec();
-        if let rankguard_model::CheckpointCall::At { step } = word.call {
+        if let Some(CheckpointCall::At { step }) = self.call_checkpoint(&name) {
             self.announce(format!("job {name} checkpoints step {step} at once: {why}"));
         }
+    }
+
+    /// Calls the nearest step that every rank can hear of in time; nothing before this generation's first step.
+    pub(super) fn call_checkpoint(&mut self, name: &JobId) -> Option<CheckpointCall> {
+        let at = self.at;
+        let job = self.state.jobs.get_mut(name)?;
+        let pace = pace(at, job)?;
+        let word = job.calls.call(&pace);
+        let nodes = job.nodes().to_vec();
         for node in nodes {
-            self.order(&node, call_order(&name, &word));
+            self.order(&node, call_order(name, &word));
         }
+        Some(word.call)
     }
 }
 

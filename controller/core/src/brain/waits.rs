@@ -53,30 +53,6 @@ impl Turn<'_> {
         }
     }
 
-    pub(super) fn grow(&mut self, name: &JobId) {
-        let Some(job) = self.state.jobs.get(name) else { return };
-        if !matches!(job.phase, Phase::Running) || job.case.is_some() || self.state.cases.is_settling(name) {
-            // Whatever goes on ends in a new generation or in steps; both ask again.
-            return;
-        }
-        let mut taken = self.state.nodes_of_other_jobs(name);
-        taken.extend(job.refused.iter().cloned());
-        let nodes = self.state.fleet.choose(
-            job.nodes(),
-            &taken,
-            job.spec.ranks_per_node,
-            job.spec.nodes.max as usize,
-        );
-        let keeps_all = job.nodes().iter().all(|node| nodes.contains(node));
-        if keeps_all && nodes.len() > job.nodes().len() {
-            self.place(
-                name,
-                None,
-                vec!["nodes have become free and the job is smaller than it may be".to_owned()],
-            );
-        }
-    }
-
     pub(super) fn phase_overdue(&mut self, name: &JobId, generation: Generation) {
         let Some(job) = self.state.jobs.get(name).filter(|job| job.generation == generation) else {
             return;
@@ -114,6 +90,9 @@ impl Turn<'_> {
             Phase::Starting | Phase::Running => {
                 if job.hang.case.is_some() {
                     return self.restart_hung(name, "it has made no step for as long as any job may".to_owned());
+                }
+                if self.is_judged_by_activity(name) {
+                    return self.judge_activity(name);
                 }
                 // A program without step marks says nothing; only its exits count.
                 if job.step.is_some() || job.spec.checkpoint.is_some() {

@@ -87,14 +87,26 @@ impl Cluster {
 
     /// The same with checkpoints, and three nodes will do.
     pub(crate) fn checkpointed(policy: Policy, tiers: CheckpointTiers) -> Self {
-        let checkpoint = CheckpointPolicy {
+        Self::started(policy, Some(Self::checkpoint_policy(tiers)), 3)
+    }
+
+    fn checkpoint_policy(tiers: CheckpointTiers) -> CheckpointPolicy {
+        CheckpointPolicy {
             every_steps: 10,
             store: "/checkpoints".to_owned(),
             keep: 2,
             retention: Retention::default(),
             tiers,
-        };
-        Self::started(policy, Some(checkpoint), 3)
+        }
+    }
+
+    /// The same with checkpoints and without step marks.
+    pub(crate) fn unmarked(policy: Policy) -> Self {
+        let mut cluster = Self::new(policy);
+        cluster.submit_with(3, Some(Self::checkpoint_policy(CheckpointTiers::default())));
+        cluster.obey();
+        cluster.obey();
+        cluster
     }
 
     fn started(policy: Policy, checkpoint: Option<CheckpointPolicy>, least: u32) -> Self {

@@ -314,6 +314,10 @@ fn happening(at: Timestamp, event: Event) -> Option<Happening> {
             let text = format!("{node} fell silent; last heard {last_heard}");
             ("node-silent", Some(node), text)
         }
+        Event::SessionEnded { node } => {
+            let text = format!("the session of {node} ended");
+            ("session-ended", Some(node), text)
+        }
         Event::RulesAdopted { rules } => {
             let text = format!("decision rules {rules} hold from now on");
             ("rules-adopted", None, text)

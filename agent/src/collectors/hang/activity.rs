@@ -1,0 +1,223 @@
+//! Signs of life of ranks that report no steps: growing output and time on processors.
+//!
+//! Only a change of state is reported, at most one in [`EVERY`] and rank, and a state holds for [`HOLD`] after its last sign, so
+//! that a program that prints now and then does not alternate. A rank that waits in a collective spins and counts as busy; how
+//! long that is believed is the controller's decision. Absent: use of GPUs, which takes time on a processor as well.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rankguard_model::{RankRef, Role};
+
+use super::{Hangs, Seen};
+use crate::collectors::mark;
+use crate::stacks::Children;
+
+/// Signature under which the controller knows these reports.
+const SIGNATURE: &str = "ranks.activity";
+/// From one look at a rank to the next.
+const EVERY: Duration = Duration::from_secs(10);
+/// The same where the kernel keeps no lists of children.
+const EVERY_UNLISTED: Duration = Duration::from_secs(60);
+/// How long a state holds after its last sign.
+const HOLD: Duration = Duration::from_secs(60);
+/// Processes of a rank of which the time is counted.
+const PROCESSES: usize = 256;
+/// Ticks of `/proc/PID/stat` a second (USER_HZ).
+const TICKS: f64 = 100.0;
+/// Least share of one processor that counts: threads that only wait take less.
+const BUSY_SHARE: f64 = 0.01;
+
+/// State of a rank between its step marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Idle,
+    Busy,
+    Output,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Busy => "busy",
+            Self::Output => "output",
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Idle => "the rank reports no steps, writes no output and uses no processor",
+            Self::Busy => "the rank reports no steps and uses processors",
+            Self::Output => "the rank reports no steps and writes output",
+        }
+    }
+}
+
+/// What was seen of a rank.
+#[derive(Debug)]
+pub(super) struct Activity {
+    looked: Instant,
+    output_bytes: u64,
+    ticks: u64,
+    /// Last moment at which its output had grown, or its processes had used processors.
+    output: Option<Instant>,
+    busy: Option<Instant>,
+    first: Instant,
+    reported: Option<State>,
+}
+
+impl Activity {
+    fn new(now: Instant, counters: Counters) -> Self {
+        Self {
+            looked: now,
+            output_bytes: counters.output_bytes,
+            ticks: counters.ticks,
+            // What was written and used before the first look is a sign as well.
+            output: (counters.output_bytes > 0).then_some(now),
+            busy: None,
+            first: now,
+            reported: None,
+        }
+    }
+
+    fn look(&mut self, now: Instant, counters: Counters) {
+        let window = now.saturating_duration_since(self.looked).as_secs_f64();
+        let used = counters.ticks.saturating_sub(self.ticks) as f64 / TICKS;
+        if used >= window * BUSY_SHARE && used > 0.0 {
+            self.busy = Some(now);
+        }
+        if counters.output_bytes > self.output_bytes {
+            self.output = Some(now);
+        }
+        self.looked = now;
+        self.output_bytes = counters.output_bytes;
+        self.ticks = counters.ticks;
+    }
+
+    /// The state that is to be reported, if it is another one than before.
+    fn change(&mut self, now: Instant) -> Option<State> {
+        let holds = |sign: Option<Instant>| sign.is_some_and(|at| now.saturating_duration_since(at) < HOLD);
+        let state = if holds(self.output) {
+            State::Output
+        } else if holds(self.busy) {
+            State::Busy
+        } else if now.saturating_duration_since(self.first) >= HOLD {
+            State::Idle
+        } else {
+            return None;
+        };
+        (self.reported.replace(state) != Some(state)).then_some(state)
+    }
+}
+
+/// Counters of a rank's processes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counters {
+    output_bytes: u64,
+    ticks: u64,
+}
+
+impl Hangs {
+    /// Looks at the ranks that report no steps and reports what has changed.
+    pub(super) fn activities(&self, seen: &mut Seen, children: &Children<'_>, now: Instant) {
+        let every = if Children::are_listed(&self.proc_root) {
+            EVERY
+        } else {
+            EVERY_UNLISTED
+        };
+        let ranks = self.roster.unmarked();
+        seen.activity
+            .retain(|rank, _| ranks.iter().any(|(known, _)| known == rank));
+        for (rank, pid) in ranks {
+            let known = seen.activity.get_mut(&rank);
+            if known
+                .as_ref()
+                .is_some_and(|known| now.saturating_duration_since(known.looked) < every)
+            {
+                continue;
+            }
+            let Some(counters) = self.counters(&rank, pid, children) else {
+                continue;
+            };
+            let activity = match known {
+                Some(known) => {
+                    known.look(now, counters);
+                    known
+                }
+                None => seen
+                    .activity
+                    .entry(rank.clone())
+                    .or_insert(Activity::new(now, counters)),
+            };
+            if let Some(state) = activity.change(now) {
+                let mut says = mark("none", Role::Noise, 0.9, SIGNATURE);
+                says.fields.fill("state", state.name().to_owned());
+                self.line(&rank, state.text().to_owned(), Vec::new(), says);
+            }
+        }
+    }
+
+    fn counters(&self, rank: &RankRef, pid: u32, children: &Children<'_>) -> Option<Counters> {
+        let folder = self.proc_root.join(pid.to_string());
+        let below = children.below(pid, PROCESSES);
+        let below = below.iter().map(|child| self.proc_root.join(child.pid.to_string()));
+        let ticks = ticks(&folder)? + below.filter_map(|folder| ticks(&folder)).sum::<u64>();
+        let number = rank.rank.0;
+        let files = [format!("rank-{number}.out"), format!("rank-{number}.err")];
+        let sizes = [1, 2].map(|fd| output_size(&folder.join("fd").join(fd.to_string()), &files));
+        Some(Counters {
+            output_bytes: sizes.iter().sum(),
+            ticks,
+        })
+    }
+}
+
+/// Time that a process and its children that have ended used processors, ticks.
+fn ticks(folder: &Path) -> Option<u64> {
+    let text = fs::read_to_string(folder.join("stat")).ok()?;
+    let (_, fields) = text.rsplit_once(')')?;
+    // Fields 14 to 17; the first one behind the name is field 3.
+    let times = fields.split_ascii_whitespace().skip(11).take(4);
+    Some(times.filter_map(|time| time.parse::<u64>().ok()).sum())
+}
+
+/// Bytes in an open file, where it is one that the agent made for the output of the rank; other files may lie on servers that do
+/// not answer.
+fn output_size(fd: &Path, files: &[String]) -> u64 {
+    let target = fs::read_link(fd).unwrap_or_default();
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    if !files.iter().any(|file| *file == name) {
+        return 0;
+    }
+    fs::metadata(fd).map_or(0, |file| file.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters(output_bytes: u64, ticks: u64) -> Counters {
+        Counters { output_bytes, ticks }
+    }
+
+    #[test]
+    fn only_changes_are_reported_and_states_hold_for_a_while() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut activity = Activity::new(start, counters(0, 5));
+        assert_eq!(activity.change(start), None);
+        activity.look(at(10), counters(0, 14));
+        assert_eq!(activity.change(at(10)), None, "nine ticks in ten seconds are waiting");
+        activity.look(at(20), counters(0, 24));
+        assert_eq!(activity.change(at(20)), Some(State::Busy));
+        activity.look(at(30), counters(40, 24));
+        assert_eq!(activity.change(at(30)), Some(State::Output));
+        activity.look(at(80), counters(40, 24));
+        assert_eq!(activity.change(at(80)), None);
+        activity.look(at(90), counters(40, 24));
+        assert_eq!(activity.change(at(90)), Some(State::Idle));
+        assert_eq!(activity.change(at(200)), None);
+    }
+}

@@ -1,0 +1,94 @@
+//! Lines about checkpoints that do not exist and about a changed world size.
+
+use std::time::{Duration, Instant};
+
+use rankguard_model::{JobState, JobView};
+
+use crate::out;
+
+/// From one line about void checkpoints to the next.
+const PAUSE: Duration = Duration::from_secs(20);
+
+/// What was printed already.
+#[derive(Debug, Default)]
+pub(super) struct CheckpointNews {
+    void: u64,
+    printed: Option<Instant>,
+    /// Ranks of the newest generation that was seen.
+    world: Option<usize>,
+}
+
+impl CheckpointNews {
+    /// Prints what is new of a job.
+    pub(super) fn print(&mut self, view: &JobView) {
+        self.print_void(view);
+        self.print_world(view);
+    }
+
+    fn print_void(&mut self, view: &JobView) {
+        let counts = &view.checkpoint_counts;
+        let Some(newest) = counts.newest_void.as_ref().filter(|_| counts.void > self.void) else {
+            return;
+        };
+        let is_over = matches!(view.state, JobState::Finished | JobState::Stopped);
+        let is_early = self.printed.is_some_and(|at| at.elapsed() < PAUSE);
+        if is_early && !is_over {
+            return;
+        }
+        let new = counts.void - self.void;
+        self.void = counts.void;
+        self.printed = Some(Instant::now());
+        out::note(&void_line(new, view, newest));
+    }
+
+    fn print_world(&mut self, view: &JobView) {
+        let ranks = view.placements.len();
+        if ranks == 0 {
+            return;
+        }
+        let before = self.world.replace(ranks);
+        if let Some(before) = before.filter(|before| *before != ranks) {
+            out::note(&world_line(before, ranks));
+        }
+    }
+}
+
+fn void_line(new: u64, view: &JobView, newest: &rankguard_model::VoidCheckpoint) -> String {
+    let counts = &view.checkpoint_counts;
+    let others = match new {
+        0 | 1 => String::new(),
+        many => format!(" and {} before it", many - 1),
+    };
+    format!(
+        "warning: the checkpoint of step {}{others} is void: {} ({} committed, {} void)",
+        newest.step, newest.reason, counts.committed, counts.void
+    )
+}
+
+fn world_line(before: usize, ranks: usize) -> String {
+    format!("world size {before} -> {ranks}; the global batch follows unless the program divides by the world size")
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_model::Step;
+
+    use super::*;
+    use crate::report::sample;
+
+    #[test]
+    fn a_line_has_the_step_the_reason_and_the_counts() {
+        let (status, _) = sample::cluster();
+        let mut view = status.jobs[0].clone();
+        view.checkpoint_counts.count_committed(Step(10));
+        for step in [20, 30] {
+            view.checkpoint_counts.count_void(Step(step), "no space left on device");
+        }
+        let newest = view.checkpoint_counts.newest_void.clone().expect("two are void");
+        assert_eq!(
+            void_line(2, &view, &newest),
+            "warning: the checkpoint of step 30 and 1 before it is void: no space left on device (1 committed, 2 void)"
+        );
+        assert!(world_line(4, 2).starts_with("world size 4 -> 2; "));
+    }
+}

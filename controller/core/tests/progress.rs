@@ -1,0 +1,306 @@
+//! Progress of jobs: what refills a restart budget, what shows that a job without step marks lives, when it grows, and what is
+//! reported of void checkpoints.
+
+mod cluster;
+
+use std::time::Duration;
+
+use cluster::{Cluster, job, node};
+use rankguard_core::{Event, Phase, Policy};
+use rankguard_model::{
+    Body, CheckpointTiers, ClassId, Exit, JobState, Mark, NodeInfo, Order, Rank, Role, ShardSeal, Step,
+};
+
+fn policy() -> Policy {
+    Policy {
+        first_step_ms: 100_000,
+        stall_ms: 200_000,
+        ..Policy::default()
+    }
+}
+
+/// A job with checkpoints of which no rank has reported a step.
+fn unmarked() -> Cluster {
+    Cluster::unmarked(policy())
+}
+
+impl Cluster {
+    fn job(&self) -> &rankguard_core::Job {
+        &self.state.jobs()[&job()]
+    }
+
+    /// All ranks store their shard of a step, and the manifest is written.
+    fn checkpoint(&mut self, step: u64) {
+        let world_size = self.job().plan.as_ref().expect("it is placed").world_size();
+        for rank in 0..world_size {
+            let seal = ShardSeal {
+                rank: Rank(rank),
+                step: Step(step),
+                world_size,
+                index: "0".repeat(64),
+                bytes: 1,
+                ledger: None,
+                schema: String::new(),
+            };
+            self.rank_says(rank, Body::ShardDurable { seal }, Vec::new());
+        }
+        let manifest = self.manifests.pop().expect("it is whole");
+        self.tell(Event::ManifestCommitted {
+            job: job(),
+            step: manifest.step,
+            generation: manifest.generation,
+            differing: Vec::new(),
+        });
+    }
+
+    /// A rank is killed, and the job is started again.
+    fn kill(&mut self, rank: u32) {
+        let exit = Exit::Signal(9);
+        self.rank_says(rank, Body::RankExited { pid: rank, exit }, Vec::new());
+        self.wait(Duration::from_secs(10));
+        self.restart();
+    }
+
+    fn restart(&mut self) {
+        for _ in 0..4 {
+            self.obey();
+            for look in std::mem::take(&mut self.looks) {
+                self.tell(Event::ShardsFound {
+                    job: job(),
+                    generation: look.generation,
+                    seals: Vec::new(),
+                    newest: None,
+                    problem: None,
+                });
+            }
+        }
+    }
+
+    fn activity(&mut self, rank: u32, state: &str) {
+        let mark = Mark {
+            class: ClassId::from("none"),
+            role: Role::Noise,
+            confidence: 0.9,
+            signature: "ranks.activity".into(),
+            fields: [("state", state.to_owned())].into(),
+        };
+        let body = Body::Line {
+            text: state.to_owned(),
+            context: Vec::new(),
+            repeats: 1,
+        };
+        self.rank_says(rank, body, vec![mark]);
+    }
+}
+
+#[test]
+fn a_job_that_commits_between_failures_is_never_stopped_for_its_budget() {
+    let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
+    for round in 1..=10 {
+        cluster.checkpoint(40 + round * 10);
+        cluster.kill((round % 4) as u32);
+        cluster.progress(0, 41 + round * 10);
+        assert_eq!(cluster.job().state(), JobState::Running, "round {round}");
+    }
+}
+
+#[test]
+fn a_failure_that_comes_back_at_the_same_step_ends_the_job_after_its_limit() {
+    let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
+    cluster.checkpoint(50);
+    for _ in 0..3 {
+        cluster.kill(1);
+        cluster.progress(0, 55);
+        assert_eq!(cluster.job().state(), JobState::Running);
+    }
+    cluster.kill(1);
+    assert_eq!(cluster.job().state(), JobState::Stopped);
+}
+
+#[test]
+fn steps_refill_the_budget_of_a_job_without_checkpoints() {
+    let mut cluster = Cluster::running(policy());
+    for round in 1..=6_u64 {
+        cluster.kill((round % 4) as u32);
+        cluster.progress(0, 40 + round * 20);
+        assert_eq!(cluster.job().state(), JobState::Running, "round {round}");
+    }
+    for _ in 0..3 {
+        cluster.kill(1);
+        cluster.progress(0, 160);
+    }
+    cluster.kill(1);
+    assert_eq!(cluster.job().state(), JobState::Stopped, "it got no further");
+}
+
+#[test]
+fn a_job_that_commits_and_reports_no_steps_runs_on() {
+    let mut cluster = unmarked();
+    for step in 1..=20 {
+        cluster.wait(Duration::from_secs(60));
+        cluster.checkpoint(step);
+        assert_eq!(cluster.job().state(), JobState::Running);
+    }
+    assert_eq!((cluster.generation().0, cluster.cases().len()), (1, 0));
+    let view = &cluster.state.status(cluster.now).jobs[0];
+    assert_eq!((view.reason.as_deref(), view.step), (Some("reports no steps"), None));
+    // Four of its intervals.
+    cluster.wait(Duration::from_secs(235));
+    assert_eq!(cluster.cases().len(), 0);
+    cluster.wait(Duration::from_secs(10));
+    assert_eq!(cluster.cases().len(), 1, "it hangs");
+}
+
+#[test]
+fn signs_of_life_are_believed_as_far_as_they_go() {
+    let mut cluster = unmarked();
+    cluster.activity(3, "output");
+    assert_eq!(cluster.job().state(), JobState::Running);
+    cluster.wait(Duration::from_secs(2_000));
+    assert_eq!(cluster.cases().len(), 0, "its output grows");
+    for rank in 0..4 {
+        cluster.activity(rank, "busy");
+    }
+    cluster.wait(Duration::from_secs(790));
+    assert_eq!(
+        cluster.cases().len(),
+        0,
+        "processors are believed for four times the limit"
+    );
+    cluster.wait(Duration::from_secs(20));
+    assert_eq!(cluster.cases().len(), 1);
+}
+
+#[test]
+fn a_job_that_makes_step_marks_is_judged_by_them_although_its_ranks_are_busy() {
+    let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
+    cluster.kill(1);
+    let generation = cluster.generation();
+    for rank in 0..4 {
+        cluster.activity(rank, "busy");
+    }
+    assert!(matches!(cluster.job().phase, Phase::Starting));
+    cluster.wait(Duration::from_secs(105));
+    assert!(cluster.generation() > generation, "it is started anew");
+}
+
+#[test]
+fn a_recovered_job_without_steps_gets_no_invented_first_step() {
+    let mut cluster = unmarked();
+    cluster.wait(Duration::from_secs(10));
+    cluster.checkpoint(1);
+    cluster.kill(1);
+    assert_eq!(cluster.job().state(), JobState::Recovering);
+    cluster.checkpoint(2);
+    assert_eq!(cluster.job().state(), JobState::Running);
+    let delays = &cluster.cases()[0].delays;
+    assert_eq!(delays.first_step_ms, None);
+}
+
+/// One node leaves and comes back.
+fn shrunk() -> Cluster {
+    let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
+    cluster.checkpoint(50);
+    lose(&mut cluster);
+    cluster.restart();
+    cluster.progress(0, 51);
+    assert_eq!(cluster.job().nodes().len(), 3);
+    cluster.tell(Event::NodeJoined { info: info(3) });
+    cluster.restart();
+    cluster
+}
+
+fn lose(cluster: &mut Cluster) {
+    let last_heard = cluster.now;
+    cluster.tell(Event::NodeFellSilent {
+        node: node(3),
+        last_heard,
+    });
+    cluster.wait(Duration::from_secs(10));
+}
+
+fn info(number: u32) -> NodeInfo {
+    NodeInfo {
+        node: node(number),
+        incarnation: "2".to_owned(),
+        host: "h".to_owned(),
+        peer_address: "h:1".to_owned(),
+        image_address: "h:1".to_owned(),
+        slots: 2,
+        failure_domain: String::new(),
+        running: Vec::new(),
+        clock: rankguard_model::ClockOffset::default(),
+        lease_ms: 0,
+        history: rankguard_model::NodeHistory::default(),
+    }
+}
+
+#[test]
+fn a_job_is_checkpointed_before_it_grows() {
+    let mut cluster = shrunk();
+    cluster.wait(Duration::from_secs(31));
+    let generation = cluster.generation();
+    let called = cluster
+        .orders
+        .iter()
+        .any(|(_, order)| matches!(order, Order::Checkpoint { .. }));
+    assert!(called && cluster.job().nodes().len() == 3);
+    // It is not committed in time: the job goes on at its size.
+    cluster.wait(Duration::from_secs(90));
+    cluster.progress(0, 60);
+    assert_eq!(cluster.generation(), generation);
+    cluster.checkpoint(70);
+    assert_eq!(cluster.job().nodes().len(), 4);
+    assert_eq!(
+        cluster.job().checkpoints.newest().map(|newest| newest.step),
+        Some(Step(70))
+    );
+}
+
+#[test]
+fn nothing_is_placed_on_a_node_without_a_session() {
+    let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
+    cluster.checkpoint(50);
+    let generation = cluster.generation();
+    cluster.tell(Event::SessionEnded { node: node(3) });
+    let exit = Exit::Code(1);
+    cluster.rank_says(0, Body::RankExited { pid: 0, exit }, Vec::new());
+    cluster.wait(Duration::from_secs(4));
+    assert_eq!(cluster.generation(), generation, "the fate of the node is awaited");
+    lose(&mut cluster);
+    assert_eq!((cluster.generation(), cluster.cases().len()), (generation.next(), 1));
+    assert_eq!(cluster.job().nodes(), [node(0), node(1), node(2)]);
+}
+
+#[test]
+fn a_node_without_a_session_is_waited_for_within_bounds() {
+    let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
+    let generation = cluster.generation();
+    cluster.tell(Event::SessionEnded { node: node(3) });
+    let exit = Exit::Code(1);
+    cluster.rank_says(0, Body::RankExited { pid: 0, exit }, Vec::new());
+    cluster.wait(Duration::from_secs(11));
+    assert_eq!(cluster.generation(), generation.next());
+    assert_eq!(cluster.job().nodes().len(), 3);
+}
+
+#[test]
+fn void_checkpoints_are_counted_once_with_their_reason() {
+    let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
+    cluster.checkpoint(50);
+    for step in [60, 70] {
+        for rank in 0..8 {
+            let reason = "no space left on device".to_owned();
+            let step = Step(step);
+            cluster.rank_says(rank, Body::ShardFailed { step, reason }, Vec::new());
+        }
+    }
+    for rank in 0..8 {
+        let exit = Exit::Code(0);
+        cluster.rank_says(rank, Body::RankExited { pid: rank, exit }, Vec::new());
+    }
+    let view = &cluster.state.status(cluster.now).jobs[0];
+    assert_eq!((view.state, view.checkpoint_counts.void), (JobState::Finished, 2));
+    let reason = "last commit step 50 of 40: no space left on device; 2 checkpoints since are void";
+    assert_eq!(view.reason.as_deref(), Some(reason));
+}

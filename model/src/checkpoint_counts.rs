@@ -1,0 +1,123 @@
+//! Checkpoints of a job by what became of them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Step;
+
+/// Reasons that are counted apart; further ones are counted together.
+const REASONS_MAX: usize = 8;
+/// Characters of a reason that are kept.
+const REASON_LEN_MAX: usize = 240;
+/// Name of the reasons that are counted together.
+const OTHER_REASONS: &str = "other reasons";
+
+/// Checkpoints that were begun, by what became of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CheckpointCounts {
+    /// Committed.
+    pub committed: u64,
+    /// Void: a shard or the manifest could not be stored.
+    pub void: u64,
+    /// Void ones since the newest commit.
+    pub void_in_row: u64,
+    /// Void ones by reason; numbers in a reason are replaced by `#`.
+    pub reasons: BTreeMap<String, u64>,
+    /// Newest step that was committed.
+    pub newest_committed: Option<Step>,
+    /// Newest void one.
+    pub newest_void: Option<VoidCheckpoint>,
+}
+
+/// A checkpoint that does not exist although it was begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VoidCheckpoint {
+    /// Its step.
+    pub step: Step,
+    /// Cause, as the agent or the controller reported it.
+    pub reason: String,
+}
+
+impl CheckpointCounts {
+    /// Counts a committed checkpoint.
+    pub fn count_committed(&mut self, step: Step) {
+        self.committed = self.committed.saturating_add(1);
+        self.newest_committed = self.newest_committed.max(Some(step));
+        self.void_in_row = 0;
+    }
+
+    /// Counts a void checkpoint.
+    pub fn count_void(&mut self, step: Step, reason: &str) {
+        self.void = self.void.saturating_add(1);
+        self.void_in_row = self.void_in_row.saturating_add(1);
+        let reason: String = reason.chars().take(REASON_LEN_MAX).collect();
+        let mut kind = without_numbers(&reason);
+        if self.reasons.len() >= REASONS_MAX && !self.reasons.contains_key(&kind) {
+            kind = OTHER_REASONS.to_owned();
+        }
+        let count = self.reasons.entry(kind).or_default();
+        *count = count.saturating_add(1);
+        self.newest_void = Some(VoidCheckpoint { step, reason });
+    }
+
+    /// Describes how a job that ended after `last` stands without its newest checkpoints; nothing where the newest one was
+    /// committed.
+    pub fn warning(&self, last: Option<Step>) -> Option<String> {
+        let void = self.newest_void.as_ref().filter(|_| self.void_in_row > 0)?;
+        let of = last.map(|last| format!(" of {last}")).unwrap_or_default();
+        let newest = match self.newest_committed {
+            Some(step) => format!("last commit step {step}{of}"),
+            None => format!("no checkpoint was committed{of}"),
+        };
+        let count = match self.void_in_row {
+            1 => "1 checkpoint since is void".to_owned(),
+            many => format!("{many} checkpoints since are void"),
+        };
+        Some(format!("{newest}: {}; {count}", void.reason))
+    }
+}
+
+/// A reason with its numbers replaced, so that steps and sizes do not make it another one.
+fn without_numbers(reason: &str) -> String {
+    let mut text = String::with_capacity(reason.len());
+    for part in reason.chars() {
+        if !part.is_ascii_digit() {
+            text.push(part);
+        } else if !text.ends_with('#') {
+            text.push('#');
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn void_checkpoints_after_the_last_commit_give_a_warning() {
+        let mut counts = CheckpointCounts::default();
+        assert_eq!(counts.warning(Some(Step(59))), None);
+        counts.count_committed(Step(15));
+        assert_eq!(counts.warning(Some(Step(59))), None);
+        for step in [20, 25] {
+            counts.count_void(Step(step), &format!("cannot write shard {step}: no space left"));
+        }
+        let text = counts.warning(Some(Step(59))).expect("two are void");
+        assert_eq!(
+            text,
+            "last commit step 15 of 59: cannot write shard 25: no space left; 2 checkpoints since are void"
+        );
+        let kind = "cannot write shard #: no space left".to_owned();
+        assert_eq!(counts.reasons, BTreeMap::from([(kind, 2)]));
+        for reason in ["a", "b", "c", "d", "e", "f", "g", "h", "i"] {
+            counts.count_void(Step(30), reason);
+        }
+        assert_eq!(counts.reasons.len(), REASONS_MAX + 1);
+        assert_eq!(counts.reasons[OTHER_REASONS], 2);
+        counts.count_committed(Step(60));
+        assert_eq!((counts.warning(None), counts.void), (None, 11));
+    }
+}
