@@ -106,7 +106,9 @@ def _equal(value: Any, restored: Any) -> bool:
     """Whether two arrays have the same bytes."""
     if _is_torch(value):
         torch = sys.modules["torch"]
-        one, other = (each.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for each in (value, restored))
+        # A copy: the strides of a contiguous view may say anything where a dimension has one element.
+        copies = (torch.clone(each.detach(), memory_format=torch.contiguous_format).reshape(-1) for each in (value, restored))
+        one, other = (copy.cpu().view(torch.uint8) for copy in copies)
         return bool(torch.equal(one, other))
     return bool(value.tobytes() == restored.tobytes())
 

@@ -277,7 +277,8 @@ def _dtensor_place(
     name: str, global_shape: tuple[int, ...], mesh: Any, placements: tuple[Any, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     """Shape and offset of the local part, and which copy it is. The same from save to save, and dear to find out."""
-    key = (global_shape, mesh, placements)
+    # Meshes of different processes are equal.
+    key = (global_shape, mesh, placements, tuple(mesh.get_coordinate() or ()))
     known = _PLACES.get(key)
     if known is not None:
         return known

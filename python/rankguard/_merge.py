@@ -37,7 +37,7 @@ class Merge:
                 elif isinstance(item, PerRank) and not self.own:
                     self.kept.append(text_of((*path, key)))
                 elif not any(True for _ in refs(item)):
-                    live[key] = self._adopted(item)
+                    live[key] = self._adopted(item, (*path, key))
             return live
         if type(live) is list and isinstance(saved, list):
             if len(live) == len(saved):
@@ -46,13 +46,13 @@ class Merge:
             elif has_objects(live, self._states) or any(True for _ in refs(saved)):
                 raise ValueError(f"{text_of(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
             else:
-                live[:] = self._adopted(saved)
+                live[:] = self._adopted(saved, path)
             return live
-        if isinstance(live, tuple) and isinstance(saved, tuple) and has_objects(live, self._states):
+        if isinstance(live, tuple) and isinstance(saved, tuple) and (len(live) == len(saved) or has_objects(live, self._states)):
             if len(live) != len(saved):
                 raise ValueError(f"{text_of(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
             return tuple(self.into(one, two, (*path, at)) for at, (one, two) in enumerate(zip(live, saved)))
-        return self._adopted(saved)
+        return self._adopted(saved, path)
 
     def _remove_absent(self, live: dict[Any, Any], saved: dict[Any, Any], path: tuple[Any, ...]) -> None:
         """Removes plain values that the checkpoint does not have."""
@@ -62,9 +62,13 @@ class Merge:
             elif not has_objects(live[key], self._states):
                 del live[key]
 
-    def _adopted(self, saved: Any) -> Any:
-        """A plain value of the checkpoint, without values that belong to another rank."""
-        return saved if self.own else replaced(saved, {}, False)
+    def _adopted(self, saved: Any, path: tuple[Any, ...]) -> Any:
+        """A plain value of the checkpoint; values that belong to another rank become ``None``."""
+        if self.own:
+            return saved
+        if _has_per_rank(saved):
+            self.kept.append(text_of(path))
+        return replaced(saved, {}, False)
 
     def _per_rank(self, live: Any, saved: Any, path: tuple[Any, ...]) -> Any:
         if self.own and isinstance(saved, PerRank):
@@ -87,3 +91,10 @@ def replaced(state: Any, made: dict[str, Any], own: bool) -> Any:
         return tuple(replaced(item, made, own) for item in state)
     return state
 
+
+def _has_per_rank(state: Any) -> bool:
+    if isinstance(state, dict):
+        return any(_has_per_rank(item) for item in state.values())
+    if isinstance(state, (list, tuple)):
+        return any(_has_per_rank(item) for item in state)
+    return isinstance(state, PerRank)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ._tree import PerRank, Ref, refs, text_of
+from ._tree import PerRank, Ref, text_of
 
 
 class StateUnion:
@@ -27,7 +27,7 @@ class StateUnion:
             return one
         if isinstance(one, dict) and isinstance(other, dict):
             return self._join_dicts(one, other, path)
-        if isinstance(one, (list, tuple)) and type(one) is type(other) and (has_refs(one) or has_refs(other)):
+        if isinstance(one, (list, tuple)) and type(one) is type(other) and not (is_plain(one) and is_plain(other)):
             if len(one) == len(other):
                 joined = [self._join(a, b, (*path, at)) for at, (a, b) in enumerate(zip(one, other))]
                 return joined if isinstance(one, list) else tuple(joined)
@@ -46,7 +46,7 @@ class StateUnion:
                 joined[key] = item
         for key, item in joined.items():
             shared = key in one and key in other
-            if not shared and not has_refs(item) and not isinstance(item, PerRank):
+            if not shared and is_plain(item):
                 self._note((*path, key))
         return joined
 
@@ -56,9 +56,13 @@ class StateUnion:
             self.differing.append(name)
 
 
-def has_refs(state: Any) -> bool:
-    """Whether a decoded state has tensors."""
-    return any(True for _ in refs(state))
+def is_plain(state: Any) -> bool:
+    """Whether a decoded state has neither tensors nor values of one rank."""
+    if isinstance(state, dict):
+        return all(map(is_plain, state.values()))
+    if isinstance(state, (list, tuple)):
+        return all(map(is_plain, state))
+    return not isinstance(state, (Ref, PerRank))
 
 
 def same(one: Any, other: Any) -> bool:
