@@ -1,7 +1,10 @@
 """State comes back exactly or is refused by name, whatever the world size."""
 
+import json
+import subprocess
 import warnings
 
+import cluster
 import numpy as np
 import pytest
 
@@ -242,3 +245,19 @@ def test_a_part_that_another_rank_saved_differently_is_refused_at_the_same_world
     assert [live["w"].tolist() for live in lives] == [[0, 0], [1, 1]]
     with pytest.raises(rankguard.RankguardError, match="w .*differ"):
         restored(tmp_path, [{"w": np.zeros(2, dtype=np.int64)}])
+
+
+def test_verify_and_show_name_tensors_that_differ(tmp_path):
+    if cluster.program() is None:
+        pytest.skip("there is no rankguard to test: cargo build")
+    saved_by(tmp_path, [buffers(rank) for rank in range(2)])
+
+    def ask(*words):
+        args = [cluster.program(), "checkpoint", *words, "--format", "json"]
+        return json.loads(subprocess.run(args, check=True, capture_output=True, env=cluster.clean(), timeout=60).stdout)
+
+    (verified,) = ask("verify", str(tmp_path))
+    assert verified["state"] == "intact" and "differ from rank to rank" in verified["what"]
+    assert verified["tensors"] == ["bn.num_batches_tracked", "bn.running_mean"]
+    shown = {tensor["name"]: tensor.get("differs") for tensor in ask("show", str(tmp_path), "1")["tensors"]}
+    assert shown["bn.running_mean"] == "different content between rank 0 and rank 1" and shown["w"] is None
