@@ -256,8 +256,8 @@ def test_verify_and_show_name_tensors_that_differ(tmp_path):
         args = [cluster.program(), "checkpoint", *words, "--format", "json"]
         return json.loads(subprocess.run(args, check=True, capture_output=True, env=cluster.clean(), timeout=60).stdout)
 
-    (verified,) = ask("verify", str(tmp_path))
+    (verified,) = ask("verify", "--dir", str(tmp_path))
     assert verified["state"] == "intact" and "differ from rank to rank" in verified["what"]
     assert verified["tensors"] == ["bn.num_batches_tracked", "bn.running_mean"]
-    shown = {tensor["name"]: tensor.get("differs") for tensor in ask("show", str(tmp_path), "1")["tensors"]}
+    shown = {tensor["name"]: tensor.get("differs") for tensor in ask("show", "--dir", str(tmp_path), "1")["tensors"]}
     assert shown["bn.running_mean"] == "different content between rank 0 and rank 1" and shown["w"] is None
