@@ -7,7 +7,7 @@ use rankguard_model::{Rank, RestoreBytes, with_causes};
 
 use crate::arena::kernel;
 use crate::failure::{ReadFailure, failure_of};
-use crate::format::{ChunkDigest, Manifest, PlanError, ShardIndex, TensorBox};
+use crate::format::{ChunkDigest, Manifest, OwnTensors, PlanError, ShardIndex, TensorBox};
 use crate::image::{ImageSink, Piece};
 use crate::source::{ChunkBytes, ChunkId, ChunkSource, Tier};
 use crate::store::direct::READ;
@@ -104,6 +104,9 @@ pub struct Request<'a> {
     pub wanted: &'a [TensorBox],
     /// Where to.
     pub out: &'a mut dyn ImageSink,
+    /// The rank that reads, where it has the world size of the checkpoint: of tensors that differ from rank to rank it gets
+    /// what it saved itself.
+    pub reader: Option<Rank>,
 }
 
 /// Restores into memory; see [`assemble_into`].
@@ -134,7 +137,13 @@ pub fn assemble_into(
     sources: &[&dyn ChunkSource],
     out: &mut dyn ImageSink,
 ) -> Result<RestoreReport, RestoreError> {
-    assemble_many(manifest, indexes, &mut [Request { wanted, out }], sources)
+    let reader = None;
+    assemble_many(manifest, indexes, &mut [Request { wanted, out, reader }], sources)
+}
+
+/// The tensors of which this reader gets its own part, where it has the world size of the checkpoint.
+pub(crate) fn own_tensors(reader: Option<Rank>, indexes: &[ShardIndex]) -> OwnTensors {
+    reader.map_or_else(OwnTensors::default, |rank| OwnTensors::of(rank, indexes))
 }
 
 /// The same for several ranks at once: a chunk that more than one of them wants is read once.

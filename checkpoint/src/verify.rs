@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rankguard_model::{JobId, Step};
 use serde::Serialize;
 
-use crate::format::{CheckpointId, ShardIndex};
+use crate::format::{CheckpointId, ShardIndex, tensor_differences};
 use crate::store::direct::Aligned;
 use crate::store::reader::Reader;
 use crate::store::runs;
@@ -35,6 +35,9 @@ pub struct Verified {
     pub bytes: u64,
     /// Number of chunks that were read.
     pub chunks: u64,
+    /// Tensors that ranks saved with different content; no damage.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub differing: Vec<String>,
 }
 
 impl Verified {
@@ -46,7 +49,14 @@ impl Verified {
             world_size: 0,
             bytes: 0,
             chunks: 0,
+            differing: Vec::new(),
         }
+    }
+
+    /// Puts the tensors in that differ from rank to rank, from the indexes that could be read.
+    pub fn compare(&mut self, indexes: &[ShardIndex]) {
+        let found = tensor_differences(indexes).into_iter();
+        self.differing = found.map(|difference| difference.name).collect();
     }
 }
 
@@ -104,12 +114,13 @@ pub(crate) fn verify_one(
         }
     };
     (verified.world_size, verified.bytes) = (manifest.world_size, manifest.bytes());
-    let mut problems = Vec::new();
+    let (mut problems, mut indexes) = (Vec::new(), Vec::new());
     for shard in &manifest.shards {
         match store.load_index(&manifest, shard.rank) {
             Ok(index) => {
                 verified.chunks += index.chunks.len() as u64;
                 problems.extend(verify_image(store, &index, pace)?);
+                indexes.push(index);
             }
             Err(error) => {
                 let path = store.index_path(job, id, shard.rank)?;
@@ -117,6 +128,7 @@ pub(crate) fn verify_one(
             }
         }
     }
+    verified.compare(&indexes);
     verified.intact = problems.is_empty();
     Ok((verified, problems))
 }

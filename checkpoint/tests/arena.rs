@@ -13,12 +13,20 @@ use std::process::{Command, Stdio};
 
 use common::{Dice, Job, SMALL, id, job};
 use proptest::prelude::*;
-use rankguard_checkpoint::arena::{Arena, ArenaError, FillError, SealedImage, SlotState};
+use rankguard_checkpoint::arena::{Arena, ArenaError, ArenaShape, FillError, SealedImage, SlotState};
 use rankguard_checkpoint::format::{CheckpointId, Dtype, ShardIndex, TensorBox};
 use rankguard_checkpoint::{ImageSink, ImageSource};
 use rankguard_model::Generation;
 use rustix::fs::{FallocateFlags, fallocate};
 use serde_json::json;
+
+fn shape(slots: u32, image_bytes: u64) -> ArenaShape {
+    ArenaShape {
+        slots,
+        image_bytes,
+        meta_bytes: 0,
+    }
+}
 
 fn other_side(arena: &Arena) -> Arena {
     Arena::map(arena.as_fd().try_clone_to_owned().unwrap()).unwrap()
@@ -66,11 +74,11 @@ fn a_new_agent_inherits_what_was_sealed_and_nothing_else() {
 
     for (slots, bytes) in [(3, 8192), (4, 1 << 20), (0, 8192)] {
         assert!(
-            Arena::inherit(file.try_clone().unwrap(), slots, bytes).is_err(),
+            Arena::inherit(file.try_clone().unwrap(), shape(slots, bytes)).is_err(),
             "{slots} of {bytes}"
         );
     }
-    let arena = Arena::inherit(file, 4, 8192).unwrap();
+    let arena = Arena::inherit(file, shape(4, 8192)).unwrap();
     let states: Vec<SlotState> = (0..4).map(|slot| arena.slot(slot).unwrap().0).collect();
     let sealed = SlotState::Sealed;
     assert_eq!(states, [sealed, sealed, sealed, SlotState::Empty]);

@@ -221,7 +221,14 @@ fn several_ranks_read_what_they_share_once() {
     let wanted = SMALL.everything();
     let mut outs = [vec![0; 303], vec![0; 303], vec![0; 303]];
     let mut memory: Vec<&mut [u8]> = outs.iter_mut().map(Vec::as_mut_slice).collect();
-    let mut requests: Vec<Request<'_>> = memory.iter_mut().map(|out| Request { wanted: &wanted, out }).collect();
+    let mut requests: Vec<Request<'_>> = memory
+        .iter_mut()
+        .map(|out| Request {
+            wanted: &wanted,
+            out,
+            reader: None,
+        })
+        .collect();
     let report = assemble_many(&checkpoint.manifest, &checkpoint.indexes, &mut requests, &[&store]).unwrap();
     assert_eq!((report.chunks, report.read), (7, 303));
     assert_eq!(report.bytes.disk, 3 * 303);

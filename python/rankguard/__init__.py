@@ -28,6 +28,7 @@ from ._connect import connect
 from ._rankguard import RankguardError
 from ._session import Loaded, Restored, Saved, Session
 from ._tree import SCHEMA, PerRank
+from ._view import Replicate, StateMismatch
 
 __all__ = [
     "SCHEMA",
@@ -38,6 +39,7 @@ __all__ = [
     "Saved",
     "Session",
     "Shard",
+    "StateMismatch",
     "Unsavable",
     "begin",
     "checkpoint",
@@ -112,14 +114,16 @@ def finish() -> Optional[Saved]:
     return session().finish()
 
 
-def restore(state: Any, step: Optional[int] = None, strict: bool = True) -> Optional[Restored]:
+def restore(
+    state: Any, step: Optional[int] = None, strict: bool = True, replicate: Replicate = ()
+) -> Optional[Restored]:
     """See :meth:`Session.restore`."""
-    return session().restore(state, step, strict)
+    return session().restore(state, step, strict, replicate)
 
 
-def load(step: Optional[int] = None) -> Optional[Loaded]:
+def load(step: Optional[int] = None, replicate: Replicate = ()) -> Optional[Loaded]:
     """See :meth:`Session.load`."""
-    return session().load(step)
+    return session().load(step, replicate)
 
 
 def newest() -> Optional[int]:

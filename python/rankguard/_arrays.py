@@ -134,6 +134,14 @@ def is_jax(value: Any) -> bool:
     return jax is not None and isinstance(value, jax.Array)
 
 
+def broadcast_buffers(value: Any) -> list[str]:
+    """Names of the buffers that DistributedDataParallel takes from its first rank before each forward pass."""
+    parallel = _loaded("torch.nn.parallel")
+    if parallel is None or not isinstance(value, parallel.DistributedDataParallel) or not value.broadcast_buffers:
+        return []
+    return [name for name, _ in value.named_buffers()]
+
+
 def described(value: Any) -> dict[str, Any]:
     """What is needed to make the array anew: ``d`` its element type, ``s`` its shape, ``k`` whose array it is.
 
@@ -269,7 +277,8 @@ def _dtensor_place(
     name: str, global_shape: tuple[int, ...], mesh: Any, placements: tuple[Any, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
     """Shape and offset of the local part, and which copy it is. The same from save to save, and dear to find out."""
-    key = (global_shape, mesh, placements)
+    # Meshes of different processes are equal.
+    key = (global_shape, mesh, placements, tuple(mesh.get_coordinate() or ()))
     known = _PLACES.get(key)
     if known is not None:
         return known

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import _arrays
+from ._compare import has_objects
 from ._tree import Flat, PerRank, Ref, refs, text_of
 
 
@@ -29,29 +30,45 @@ class Merge:
             self.into(self._states[id(live)], saved, path)
             return live
         if isinstance(live, dict) and isinstance(saved, dict):
-            gone = [key for key in live if key not in saved and not _has_tensors(live[key])] if self.own else []
-            for key in gone:
-                del live[key]
+            self._remove_absent(live, saved, path)
             for key, item in saved.items():
                 if key in live:
                     live[key] = self.into(live[key], item, (*path, key))
+                elif isinstance(item, PerRank) and not self.own:
+                    self.kept.append(text_of((*path, key)))
                 elif not any(True for _ in refs(item)):
-                    live[key] = item
+                    live[key] = self._adopted(item, (*path, key))
             return live
         if type(live) is list and isinstance(saved, list):
             if len(live) == len(saved):
                 for at, item in enumerate(saved):
                     live[at] = self.into(live[at], item, (*path, at))
-            elif _has_tensors(live) or any(True for _ in refs(saved)):
+            elif has_objects(live, self._states) or any(True for _ in refs(saved)):
                 raise ValueError(f"{text_of(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
             else:
-                live[:] = saved
+                live[:] = self._adopted(saved, path)
             return live
-        if isinstance(live, tuple) and isinstance(saved, tuple) and _has_tensors(live):
+        if isinstance(live, tuple) and isinstance(saved, tuple) and (len(live) == len(saved) or has_objects(live, self._states)):
             if len(live) != len(saved):
                 raise ValueError(f"{text_of(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
             return tuple(self.into(one, two, (*path, at)) for at, (one, two) in enumerate(zip(live, saved)))
-        return saved
+        return self._adopted(saved, path)
+
+    def _remove_absent(self, live: dict[Any, Any], saved: dict[Any, Any], path: tuple[Any, ...]) -> None:
+        """Removes plain values that the checkpoint does not have."""
+        for key in [key for key in live if key not in saved]:
+            if isinstance(live[key], PerRank):
+                self.kept.append(text_of((*path, key)))
+            elif not has_objects(live[key], self._states):
+                del live[key]
+
+    def _adopted(self, saved: Any, path: tuple[Any, ...]) -> Any:
+        """A plain value of the checkpoint; values that belong to another rank become ``None``."""
+        if self.own:
+            return saved
+        if _has_per_rank(saved):
+            self.kept.append(text_of(path))
+        return replaced(saved, {}, False)
 
     def _per_rank(self, live: Any, saved: Any, path: tuple[Any, ...]) -> Any:
         if self.own and isinstance(saved, PerRank):
@@ -75,9 +92,9 @@ def replaced(state: Any, made: dict[str, Any], own: bool) -> Any:
     return state
 
 
-def _has_tensors(live: Any) -> bool:
-    if isinstance(live, dict):
-        return any(_has_tensors(item) for item in live.values())
-    if isinstance(live, (list, tuple)):
-        return any(_has_tensors(item) for item in live)
-    return _arrays.is_array(live)
+def _has_per_rank(state: Any) -> bool:
+    if isinstance(state, dict):
+        return any(_has_per_rank(item) for item in state.values())
+    if isinstance(state, (list, tuple)):
+        return any(_has_per_rank(item) for item in state)
+    return isinstance(state, PerRank)

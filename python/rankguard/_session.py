@@ -6,11 +6,13 @@ import os
 import sys
 import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Optional, Union
 
-from . import _arrays, _imported, _merge, _tree
+from . import _aliases, _arrays, _imported, _merge, _plain_state, _tree
+from ._plan import RestorePlan
 from ._rankguard import Agent, Local, RankguardError
+from ._view import CheckpointView, Replicate, ReplicatedNames, check_tensors
 
 __all__ = ["Loaded", "RankguardError", "Restored", "Saved", "Session", "given", "place"]
 
@@ -35,6 +37,16 @@ class Restored:
     world_size: int
     #: Keys of :class:`PerRank` values that have no counterpart, because another number of ranks saved.
     kept: list[str] = field(default_factory=list)
+    #: Tensors of the checkpoint without a place in the live state; empty with ``strict``.
+    missing: list[str] = field(default_factory=list)
+    #: Tensors and objects of the live state that the checkpoint does not have, left as they were; empty with ``strict``.
+    unfilled: list[str] = field(default_factory=list)
+    #: Plain values of the checkpoint that go with missing tensors; empty with ``strict``.
+    dropped: list[str] = field(default_factory=list)
+    #: Plain values of the live state that the checkpoint does not have; they were removed.
+    removed: list[str] = field(default_factory=list)
+    #: Tensors and plain values of which the first rank's were taken although ranks saved different ones.
+    differing: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -61,6 +73,7 @@ class Session:
         self._every = checkpoint_every
         #: Where tensors of a device are copied to, by name; an adapter hands it to :func:`box_of`.
         self.staging = _arrays.Staging()
+        self._growth = _plain_state.StateGrowth()
         self._step = 0
         self._stepped_at = time.monotonic()
         self.closed = False
@@ -126,8 +139,8 @@ class Session:
         """
         step = self._step if step is None else int(step)
         flat = _tree.Flat(_top(state))
-        told = self._boxes(flat)
-        sealed, stall_s = self._keeper.checkpoint(step, told, flat.text(), _tree.SCHEMA)
+        boxes, text = self._packed(self._boxes(flat), flat.text(), step)
+        sealed, stall_s = self._keeper.checkpoint(step, boxes, text, _tree.SCHEMA)
         return self._saved(step, sealed, stall_s)
 
     def begin(self, state: Any, step: Optional[int] = None) -> Optional[Saved]:
@@ -137,7 +150,8 @@ class Session:
         """
         step = self._step if step is None else int(step)
         flat = _tree.Flat(_top(state))
-        begun = self._keeper.begin(step, self._boxes(flat), flat.text(), _tree.SCHEMA)
+        boxes, text = self._packed(self._boxes(flat), flat.text(), step)
+        begun = self._keeper.begin(step, boxes, text, _tree.SCHEMA)
         return None if begun is None else self._saved(step, *begun)
 
     def finish(self) -> Optional[Saved]:
@@ -145,37 +159,62 @@ class Session:
         finished = self._keeper.finish()
         return None if finished is None else self._saved(self._step, *finished)
 
-    def restore(self, state: Any, step: Optional[int] = None, strict: bool = True) -> Optional[Restored]:
+    def restore(
+        self, state: Any, step: Optional[int] = None, strict: bool = True, replicate: Replicate = ()
+    ) -> Optional[Restored]:
         """Restores into ``state``, in place: tensors keep their memory. ``None`` when there is nothing to restore.
 
-        The state must have the tensors already (an optimizer has its moments after its first step; see
-        ``torch.distributed.checkpoint.state_dict.get_state_dict``). With ``strict``, tensors that this rank saved and that
-        the state has no place for are an error. Arrays of JAX are replaced in their container. ``step`` chooses a
-        checkpoint of a local store; under an agent the controller has chosen.
+        The state must have its tensors already; :func:`rankguard.torch.state` makes those of an optimizer. With ``strict``,
+        at every world size, each tensor of the checkpoint has a place in the state and each tensor of the state is in the
+        checkpoint, else :class:`StateMismatch` names them and nothing is changed. Without it, ``Restored`` lists what was
+        not restored. A rank of the same world size compares with what it saved itself, else with what all ranks saved.
+
+        Tensors that ranks saved with different content under one name come back to each rank of the same world size; at
+        another one they are refused, unless ``replicate`` names them (names or patterns such as ``"model.*.running_*"``,
+        ``True`` for all): then every rank takes those of the first rank. Of plain values that differ every rank takes the
+        first rank's with a warning, unless they are named. Arrays of JAX are replaced in their container. ``step`` chooses
+        a checkpoint of a local store; under an agent the controller has chosen.
         """
         flat = _tree.Flat(_top(state))
-        boxes = [self._place(leaf) for leaf in flat.leaves]
-        given = self.restore_boxes([box for box in boxes if box is not None], step)
-        return None if given is None else self._adopt(state, flat, given[0], given[1], strict)
+        view = self._look(step)
+        if view is None:
+            # The memory for images of this size is made now, and not in the first save.
+            self._fetch(self._places(flat, [])[0], step)
+            return None
+        plan = self._planned(view, state, flat, strict, replicate)
+        boxes, shared = self._places(flat, plan.comparison.unfilled)
+        if boxes:
+            filled = self._fetch(boxes, step)
+            if filled is None:
+                raise RankguardError(f"cannot restore step {view.step}: it was removed while it was restored; restore again")
+            if filled.step != view.step:
+                # The newest one is damaged, and an older one was taken.
+                plan = self._planned(self._resolved(filled), state, flat, strict, replicate)
+            shared.check()
+        return self._adopt(state, flat, plan)
 
     def newest(self) -> Optional[int]:
         """The step that a restore would give: the newest committed, under an agent the controller's choice."""
-        given = self.restore_boxes([])
-        return None if given is None else given[0]
+        view = self._fetch([], None)
+        return None if view is None else view.step
 
-    def load(self, step: Optional[int] = None) -> Optional[Loaded]:
+    def load(self, step: Optional[int] = None, replicate: Replicate = ()) -> Optional[Loaded]:
         """The checkpoint as a new state, for those who have none to restore into. ``None`` when there is nothing.
 
         It costs the memory of the whole state, and tensors that were saved in parts (DTensors, :class:`Shard`) are refused:
-        :meth:`restore` puts them where they belong.
+        :meth:`restore` puts them where they belong. ``replicate`` is that of :meth:`restore`.
         """
-        given = self.restore_boxes([], step)
-        if given is None:
+        view = self._look(step)
+        if view is None:
             return None
-        found, states = given
-        if _imported.named(states) is not None:
-            raise RankguardError(f"step {found} was imported and knows names alone; use restore() with a state to fill")
-        own, saved = _own(states)
+        if _imported.named(view.states) is not None:
+            raise RankguardError(f"step {view.step} was imported and knows names alone; use restore() with a state to fill")
+        place = self._keeper.place()
+        own = view.is_own(place)
+        saved = view.own_state(place) if own else self._resolved(view, every=True).union(min(view.states)).state
+        if not own:
+            names = (ref.name for ref in _tree.refs(saved))
+            check_tensors(view, names, ReplicatedNames(replicate), place[1])
         made: dict[str, Any] = {}
         for ref in _tree.refs(saved):
             if ref.dtype is None or ref.shape is None or ref.kind is None:
@@ -184,36 +223,25 @@ class Session:
             made[ref.name] = _arrays.empty(ref.kind, ref.dtype, ref.shape)
         boxes = [_arrays.box_of(name, array, writable=True) for name, array in made.items()]
         # The same one, even if another is committed meanwhile.
-        self.restore_boxes([box for box in boxes if box is not None], None if self._agent is not None else found)
-        self._step = found
-        return Loaded(found, len(states), _merge.replaced(saved, made, own))
+        self._fetch([box for box in boxes if box is not None], None if self._agent is not None else view.step)
+        self._step = view.step
+        return Loaded(view.step, len(view.states), _merge.replaced(saved, made, own))
 
     def save_boxes(self, boxes: list[_arrays.Box], text: str, schema: str, step: Optional[int]) -> Saved:
         """Saves boxes that an adapter has made with :attr:`staging`, and the JSON of this rank."""
         _arrays.synchronize(self.staging)
         step = self._step if step is None else int(step)
-        sealed, stall_s = self._keeper.checkpoint(step, [box.told() for box in boxes], text, schema)
+        told, text = self._packed([box.told() for box in boxes], text, step)
+        sealed, stall_s = self._keeper.checkpoint(step, told, text, schema)
         return self._saved(step, sealed, stall_s)
 
     def restore_boxes(self, boxes: list[_arrays.Box], step: Optional[int] = None) -> Optional[tuple[int, dict[int, str]]]:
         """Fills boxes that an adapter has made; the step and the JSON of every rank."""
-        if self._agent is not None and step is not None:
-            job = os.environ.get("RANKGUARD_JOB") or "JOB"
-            raise ValueError(
-                f"cannot restore step {step}: under an agent all ranks start from the checkpoint that the controller chose; "
-                f"submit the job with `rankguard run --resume-from {job}:{step}`"
-            )
-        told = [box.told() for box in boxes]
-        if self._agent is not None:
-            given = None if self.checkpoint_every == 0 else self._agent.restore(told)
-        else:
-            given = self._local_keeper().restore(told, step)
-        if given is None:
+        view = self._fetch(boxes, step)
+        if view is None:
             return None
-        for box in boxes:
-            if box.after is not None:
-                box.after()
-        return given[0], dict(given[1])
+        view = self._resolved(view, every=True)
+        return view.step, view.states
 
     def wait(self, seconds: float = 600.0) -> Optional[int]:
         """Waits until what was saved is committed; its step.
@@ -260,6 +288,77 @@ class Session:
         _arrays.synchronize(self.staging)
         return [box.told() for box in boxes if box is not None]
 
+    def _packed(self, boxes: list[Any], text: str, step: int) -> tuple[list[Any], str]:
+        """Boxes and JSON of a save; a large plain state is one of the boxes."""
+        self._growth.check(step, len(text))
+        text, box = _plain_state.packed(text, self._keeper.place()[0])
+        return (boxes if box is None else [*boxes, box.told()]), text
+
+    def _fetch(self, boxes: list[_arrays.Box], step: Optional[int]) -> Optional[CheckpointView]:
+        """Fills the boxes; what is known of the checkpoint."""
+        if self._agent is not None and step is not None:
+            job = os.environ.get("RANKGUARD_JOB") or "JOB"
+            raise ValueError(
+                f"cannot restore step {step}: under an agent all ranks start from the checkpoint that the controller chose; "
+                f"submit the job with `rankguard run --resume-from {job}:{step}`"
+            )
+        told = [box.told() for box in boxes]
+        if self._agent is not None:
+            given = None if self.checkpoint_every == 0 else self._agent.restore(told)
+        else:
+            given = self._local_keeper().restore(told, step)
+        if given is None:
+            return None
+        for box in boxes:
+            if box.after is not None:
+                box.after()
+        found, states, differing, names = given
+        return CheckpointView(found, dict(states), dict(differing), names)
+
+    def _look(self, step: Optional[int]) -> Optional[CheckpointView]:
+        """What is known of a checkpoint, with this rank's plain state."""
+        view = self._fetch([], step)
+        if view is None:
+            return None
+        try:
+            return self._resolved(view)
+        except RankguardError:
+            if self._agent is not None or step is not None or self._keeper.place()[1] > 1:
+                raise
+            older = [n for n, _ in self._local_keeper().committed() if n < view.step]
+            if not older:
+                raise
+            # As for tensors: a damaged checkpoint is passed over where no other rank could choose another.
+            return self._look(older[-1])
+
+    def _resolved(self, view: CheckpointView, every: bool = False) -> CheckpointView:
+        """The same with the plain state that lies in tensors: this rank's, or all where there is none of this rank."""
+        place = self._keeper.place()
+        ranks = [place[0]] if view.is_own(place) and not every else sorted(view.states)
+        unpacked = {rank: _plain_state.unpacking(view.states[rank]) for rank in ranks}
+        found = {rank: pair for rank, pair in unpacked.items() if pair is not None}
+        if not found:
+            return view
+        self._fetch([box for box, _ in found.values()], None if self._agent is not None else view.step)
+        texts = {rank: data.decode("utf-8") for rank, (_, data) in found.items()}
+        return replace(view, states={**view.states, **texts})
+
+    def _planned(
+        self, view: CheckpointView, state: Any, flat: _tree.Flat, strict: bool, replicate: Replicate
+    ) -> RestorePlan:
+        replicated = ReplicatedNames(replicate, flat.replicated)
+        plan = RestorePlan(view, _top(state), flat, self._keeper.place(), lambda: self._resolved(view, every=True))
+        plan.check(flat, replicated, strict)
+        return plan
+
+    def _places(self, flat: _tree.Flat, unfilled: list[str]) -> tuple[list[_arrays.Box], _aliases.SharedMemory]:
+        """Boxes of the live tensors that the checkpoint has."""
+        absent = set(unfilled)
+        leaves = [leaf for leaf in flat.leaves if leaf.name not in absent]
+        found = [(leaf.name, leaf.value, self._place(leaf)) for leaf in leaves]
+        boxes = [(name, value, box) for name, value, box in found if box is not None]
+        return [box for _, _, box in boxes], _aliases.SharedMemory(boxes)
+
     def _place(self, leaf: _tree.Leaf) -> Optional[_arrays.Box]:
         if not _arrays.is_jax(leaf.value):
             return _arrays.box_of(leaf.name, leaf.value, writable=True, staging=self.staging)
@@ -272,26 +371,28 @@ class Session:
         box.after = lambda: replace(jax.device_put(buffer, old.sharding))
         return box
 
-    def _adopt(self, state: Any, flat: _tree.Flat, step: int, states: dict[int, str], strict: bool) -> Restored:
-        values = _imported.named(states)
-        if values is not None:
-            _imported.Merge(values, flat).into(_top(state))
-            flat.load()
-            self._step = step
-            return Restored(step, len(states))
-        own, saved = _own(states)
-        missing = sorted({ref.name for ref in _tree.refs(saved)} - {leaf.name for leaf in flat.leaves}) if own else []
-        if missing and strict:
-            shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
-            raise ValueError(
-                f"the checkpoint of step {step} has tensors that the state has no place for: {shown}. Make them first "
-                "(an optimizer makes its own in its first step), or restore(..., strict=False) to do without"
-            )
-        merge = _merge.Merge(own, flat)
-        merge.into(_top(state), saved)
+    def _adopt(self, state: Any, flat: _tree.Flat, plan: RestorePlan) -> Restored:
+        """Puts the plain state in; tensors are in their places."""
+        view, comparison = plan.view, plan.comparison
+        if plan.imported is not None:
+            _imported.Merge(plan.imported, flat).into(_top(state))
+            kept: list[str] = []
+        else:
+            merge = _merge.Merge(plan.own, flat)
+            merge.into(_top(state), plan.saved)
+            kept = merge.kept
         flat.load()
-        self._step = step
-        return Restored(step, len(states), merge.kept)
+        self._step = view.step
+        return Restored(
+            view.step,
+            len(view.states),
+            kept,
+            comparison.missing,
+            comparison.unfilled,
+            comparison.dropped,
+            comparison.removed,
+            plan.differing,
+        )
 
     def _saved(self, step: int, sealed: bool, stall_s: float) -> Saved:
         if not sealed:
@@ -319,13 +420,6 @@ def place() -> tuple[int, int]:
     if torch is not None and torch.is_available() and torch.is_initialized():
         return torch.get_rank(), torch.get_world_size()
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def _own(states: dict[int, str]) -> tuple[bool, Any]:
-    """Whether this rank saved one of the states itself, and that one or the first."""
-    rank, world_size = place()
-    own = len(states) == world_size and rank in states
-    return own, _tree.decode(states[rank if own else min(states)])
 
 
 def _top(state: Any) -> Any:

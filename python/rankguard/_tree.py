@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
-from . import _arrays
+from . import _arrays, _plain_state
 from ._arrays import Unsavable
 
 #: Name and version of the encoding.
@@ -51,6 +51,8 @@ class Flat:
 
     def __init__(self, state: Any, path: tuple[Any, ...] = ()) -> None:
         self.leaves: list[Leaf] = []
+        #: Names of tensors of which the first rank's are right for all.
+        self.replicated: set[str] = set()
         self._names: dict[str, str] = {}
         self._stateful: list[tuple[Any, Any]] = []
         self._seen: list[int] = []
@@ -107,6 +109,7 @@ class Flat:
             if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
                 state = value.state_dict()
                 self._stateful.append((value, state))
+                self.replicated.update(text_of((*path, name)) for name in _arrays.broadcast_buffers(value))
                 return {"$": "stateful", "v": self._encode(state, path, None)}
         finally:
             self._seen.pop()
@@ -128,6 +131,8 @@ class Flat:
 
     def _name(self, path: tuple[Any, ...]) -> str:
         name = text_of(path)
+        if name.startswith(_plain_state.NAME_PREFIX):
+            raise Unsavable(f"{name}: names that begin with {_plain_state.NAME_PREFIX} belong to rankguard; rename its key")
         spelt = repr(path)
         if self._names.setdefault(name, spelt) != spelt:
             raise Unsavable(f"{name}: two tensors have this name, at {self._names[name]} and {spelt}")

@@ -61,7 +61,7 @@ def restore(
 ) -> Optional[Restored]:
     """Restores in place; ``None`` for a fresh start. After ``prepare``, with the same things prepared in the same order."""
     live = _state(accelerator)
-    restored = _session.given(session).restore(live, step)
+    restored = _session.given(session).restore(live, step, replicate=True)
     if restored is None:
         return None
     set_state_dict(

@@ -90,7 +90,7 @@ class CheckpointIO(_CheckpointIO):
             chosen = session.newest()
             if chosen != step:
                 raise _session.RankguardError(f"{path}: under an agent the controller chooses, here step {chosen}, not {step}")
-        loaded = session.load(None if session.under_agent else step)
+        loaded = session.load(None if session.under_agent else step, replicate=True)
         if loaded is None:
             raise FileNotFoundError(f"{path}: nothing is committed")
         # Another save of this step would be the same.

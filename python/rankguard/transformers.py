@@ -51,7 +51,7 @@ class Callback(TrainerCallback):
     def resume(self) -> Optional[str]:
         """For ``trainer.train(resume_from_checkpoint=...)``; ``None`` for a fresh start. To be called on every rank."""
         state: dict[str, Any] = {"trainer": {}}
-        if self._given().restore(state, strict=False) is None:
+        if self._given().restore(state, strict=False, replicate=True) is None:
             return None
         self._folder = tempfile.mkdtemp(prefix="rankguard-resume-")
         TrainerState(**state["trainer"]).save_to_json(os.path.join(self._folder, "trainer_state.json"))
@@ -67,7 +67,7 @@ class Callback(TrainerCallback):
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder = None
         live = self._state(state)
-        restored = self._given().restore(live)
+        restored = self._given().restore(live, replicate=True)
         if restored is None or restored.step != state.global_step:
             raise _session.RankguardError(f"the Trainer resumes step {state.global_step} and the store gave {restored}")
         set_state_dict(

@@ -42,6 +42,12 @@ impl Agent {
         }))
     }
 
+    /// The rank and the ranks of its generation.
+    fn place(&self, py: Python<'_>) -> (u32, u32) {
+        let (rank, world_size) = py.detach(|| lock(&self.client).place());
+        (rank.0, world_size)
+    }
+
     /// Steps between checkpoints; 0 without checkpoints.
     fn checkpoint_every(&self, py: Python<'_>) -> u64 {
         py.detach(|| lock(&self.client).checkpoint_every())

@@ -15,8 +15,9 @@ use crate::entry::{Entry, Told, entries};
 /// Whether there is an image, and how long the trainer waited, seconds.
 pub(crate) type Outcome = (bool, f64);
 
-/// Step, and the state of every rank as JSON text.
-pub(crate) type Given = (u64, Vec<(u32, String)>);
+/// Step, the state of every rank as JSON text, tensors that differ from rank to rank with what differs, and names of tensors
+/// where the states do not list them.
+pub(crate) type Given = (u64, Vec<(u32, String)>, Vec<(String, String)>, Vec<String>);
 
 /// Nobody panics while holding it; if somebody did, what it guards is still whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -48,7 +49,8 @@ pub(crate) fn outcome(saved: Saved) -> Outcome {
 
 pub(crate) fn given(restored: RestoredInto) -> Given {
     let text = |(rank, state): (Rank, Value)| (rank.0, state.to_string());
-    (restored.step.0, restored.states.into_iter().map(text).collect())
+    let states = restored.states.into_iter().map(text).collect();
+    (restored.step.0, states, restored.differing, restored.names)
 }
 
 pub(crate) fn counted(counts: Counts) -> Vec<(&'static str, u64)> {

@@ -79,6 +79,14 @@ impl Local {
         })
     }
 
+    /// The rank and the ranks of its world.
+    fn place(&self, py: Python<'_>) -> PyResult<(u32, u32)> {
+        self.with(py, |rank| {
+            let (rank, world_size) = rank.place();
+            Ok((rank.0, world_size))
+        })
+    }
+
     /// The generation that this run saves under.
     fn generation(&self, py: Python<'_>) -> PyResult<u64> {
         self.with(py, |rank| Ok(rank.generation().0))

@@ -183,7 +183,7 @@ def test_a_tensor_that_the_state_has_no_place_for_is_an_error_unless_allowed(ses
 def test_a_tensor_that_the_checkpoint_does_not_have_is_named(session):
     session.checkpoint({"w": np.ones(3)}, step=1)
     session.wait()
-    with pytest.raises(rankguard.RankguardError, match="momentum"):
+    with pytest.raises(rankguard.StateMismatch, match="does not have: momentum"):
         session.restore({"w": np.zeros(3), "momentum": np.zeros(3)})
 
 

@@ -7,14 +7,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rankguard_checkpoint::Arena;
 use rankguard_checkpoint_format::TensorBox;
-use rankguard_model::{CheckpointCall, Step};
+use rankguard_model::{CheckpointCall, Rank, Step};
 use rankguard_proto::v1;
 use rankguard_proto::v1::from_rank::Kind as Say;
 use rankguard_proto::v1::to_rank::Kind as Hear;
 
 use crate::ClientError;
 use crate::calls::Calls;
-use crate::slots::{Slots, image_bytes};
+use crate::demand::ArenaDemand;
+use crate::slots::Slots;
 use crate::wire::Wire;
 use crate::{BackPressure, Counts, RankEnv};
 
@@ -167,6 +168,11 @@ impl RankClient {
         self.policy = Some(policy);
     }
 
+    /// The rank and the ranks of its generation.
+    pub fn place(&self) -> (Rank, u32) {
+        (self.env.rank, self.env.world_size)
+    }
+
     /// What was saved and what was not.
     pub fn counts(&self) -> Counts {
         self.slots.counts
@@ -180,17 +186,19 @@ impl RankClient {
 
     /// Makes sure that there is an arena for images of this size. A larger one takes the place of a smaller one, whose
     /// images the agent keeps for as long as they are worth something.
-    fn take_arena(&mut self, image_bytes: u64) -> Result<(), ClientError> {
-        let fits = |arena: &Arc<Arena>| arena.geometry().image_bytes >= image_bytes;
+    fn take_arena(&mut self, demand: ArenaDemand) -> Result<(), ClientError> {
+        let fits = |arena: &Arc<Arena>| demand.fits(arena.geometry());
         if self.slots.arena.as_ref().is_some_and(fits) {
             return Ok(());
         }
         let what = "the arena";
-        match self.ask(
-            Say::ArenaWanted(v1::ArenaWanted { image_bytes }),
-            what,
-            wait_for(ANSWER_WAIT, image_bytes),
-        )? {
+        let wanted = v1::ArenaWanted {
+            image_bytes: demand.image_bytes,
+            headroom_bytes: demand.headroom_bytes(),
+            meta_bytes: demand.meta_bytes,
+        };
+        let wait = wait_for(ANSWER_WAIT, demand.image_bytes);
+        match self.ask(Say::ArenaWanted(wanted), what, wait)? {
             Hear::ArenaReady(ready) => {
                 self.agents_policy = match ready.when_full() {
                     v1::WhenFull::Wait => BackPressure::Wait(Duration::from_millis(ready.wait_ms)),
@@ -245,9 +253,12 @@ fn wait_for(answer: Duration, bytes: u64) -> Duration {
     answer.saturating_add(WAIT_A_GIB.saturating_mul(gibs))
 }
 
-/// Size of the image that a save of these boxes makes.
-fn whole<'a>(boxes: impl Iterator<Item = &'a TensorBox>) -> Result<u64, ClientError> {
-    image_bytes(boxes).ok_or_else(|| ClientError::Box {
+/// What an image of these boxes and this state needs of an arena.
+fn demand<'a>(
+    boxes: impl Iterator<Item = &'a TensorBox>,
+    state: Option<&serde_json::Value>,
+) -> Result<ArenaDemand, ClientError> {
+    ArenaDemand::new(boxes, state).ok_or_else(|| ClientError::Box {
         name: "all together".to_owned(),
     })
 }

@@ -20,6 +20,7 @@
 
 mod calls;
 mod client;
+mod demand;
 mod env;
 mod error;
 mod folder_run;

@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 
 use rankguard_checkpoint::arena::Arena;
 use rankguard_checkpoint::format::{CheckpointId, TensorBox};
-use rankguard_checkpoint::restore::assemble_into;
+use rankguard_checkpoint::restore::{Request, assemble_many};
 use rankguard_checkpoint::source::ChunkSource;
 use rankguard_checkpoint::{Scattered, Store};
-use rankguard_model::{Generation, JobId, Step};
+use rankguard_model::{Generation, JobId, Rank, Step};
 use serde_json::Value;
 
 use crate::folder_run::FolderRun;
+use crate::demand::ArenaDemand;
 use crate::local_error::LocalError;
-use crate::slots::{self, Claim, Owner, Sealed, Slots, Way};
+use crate::slots::{Claim, Owner, Sealed, Slots, Way};
 use crate::writer::{Destination, Writer};
 use crate::{BackPressure, Counts, Notes, Part, RankEnv, RestoredInto, SaveOutcome, Saved};
 
@@ -93,6 +94,11 @@ impl LocalRank {
         })
     }
 
+    /// The rank and the ranks of its world.
+    pub fn place(&self) -> (Rank, u32) {
+        (self.to.owner.rank, self.to.owner.world_size)
+    }
+
     /// The generation that this run saves under.
     pub fn generation(&self) -> Generation {
         self.to.owner.generation
@@ -100,17 +106,22 @@ impl LocalRank {
 
     /// Makes the arena for images of this size, with every page in place, so that the first save is as fast as the next.
     pub fn arm(&mut self, image_bytes: u64) -> Result<(), LocalError> {
-        let fits = |arena: &Arc<Arena>| arena.geometry().image_bytes >= image_bytes;
+        let meta_bytes = 0;
+        self.take_arena(ArenaDemand {
+            image_bytes,
+            meta_bytes,
+        })
+    }
+
+    fn take_arena(&mut self, demand: ArenaDemand) -> Result<(), LocalError> {
+        let fits = |arena: &Arc<Arena>| demand.fits(arena.geometry());
         if self.slots.arena.as_ref().is_some_and(fits) {
             return Ok(());
         }
         // The old one goes when its last image is written.
         self.slots.arena = None;
-        self.slots.arena = Some(Arc::new(Arena::create(
-            "rankguard-local",
-            self.slot_count,
-            image_bytes,
-        )?));
+        let shape = demand.shape(self.slot_count);
+        self.slots.arena = Some(Arc::new(Arena::create_shaped("rankguard-local", shape)?));
         Ok(())
     }
 
@@ -126,8 +137,11 @@ impl LocalRank {
         wanted: &mut [(TensorBox, &mut [u8])],
         step: Option<Step>,
     ) -> Result<Option<RestoredInto>, LocalError> {
-        let image_bytes = image_bytes(wanted.iter().map(|(boxed, buffer)| (boxed, buffer.len() as u64)))?;
-        self.arm(image_bytes)?;
+        let sizes = wanted.iter().map(|(boxed, buffer)| (boxed, buffer.len() as u64));
+        let demand = demand(sizes, None)?;
+        if !wanted.is_empty() {
+            self.take_arena(demand)?;
+        }
         let committed = self.to.store.current_ids(&self.to.owner.job)?;
         let asked = |id: &&CheckpointId| step.is_none_or(|step| id.step == step);
         let candidates: Vec<_> = committed.iter().rev().filter(asked).copied().collect();
@@ -162,14 +176,23 @@ impl LocalRank {
         let sources: [&dyn ChunkSource; 1] = [&self.to.store];
         let boxes: Vec<TensorBox> = wanted.iter().map(|(boxed, _)| boxed.clone()).collect();
         let mut out = Scattered(wanted.iter_mut().map(|(_, buffer)| &mut **buffer).collect());
-        assemble_into(&checkpoint.manifest, &checkpoint.indexes, &boxes, &sources, &mut out).map_err(|problem| {
+        let same_world = checkpoint.manifest.world_size == self.to.owner.world_size;
+        let request = Request {
+            wanted: &boxes,
+            out: &mut out,
+            reader: same_world.then_some(self.to.owner.rank),
+        };
+        assemble_many(&checkpoint.manifest, &checkpoint.indexes, &mut [request], &sources).map_err(|problem| {
             let problem = Box::new(problem);
             LocalError::Restore { id, problem }
         })?;
+        let (differing, names) = (checkpoint.differing(), checkpoint.names_without_schema());
         let states = checkpoint.indexes.into_iter().map(|index| (index.rank, index.state));
         Ok(RestoredInto {
             step: id.step,
             states: states.collect(),
+            differing,
+            names,
         })
     }
 
@@ -189,7 +212,7 @@ impl LocalRank {
         let started = Instant::now();
         self.refuse_standing(step)?;
         let sizes = tensors.iter().map(|(boxed, data)| (boxed, data.len() as u64));
-        let Some(slot) = self.claim(image_bytes(sizes)?)? else {
+        let Some(slot) = self.claim(demand(sizes, Some(state))?)? else {
             return Ok(skipped(started));
         };
         let owner = self.to.owner.clone();
@@ -213,7 +236,7 @@ impl LocalRank {
         let sizes = parts
             .iter()
             .map(|part| (&part.boxed, (*part.data).as_ref().len() as u64));
-        let Some(slot) = self.claim(image_bytes(sizes)?)? else {
+        let Some(slot) = self.claim(demand(sizes, Some(&state))?)? else {
             return Ok(Some(skipped(started)));
         };
         let owner = self.to.owner.clone();
@@ -284,9 +307,9 @@ impl LocalRank {
         Err(LocalError::StepExists { step, standing, path })
     }
 
-    fn claim(&mut self, image_bytes: u64) -> Result<Option<Claim>, LocalError> {
+    fn claim(&mut self, demand: ArenaDemand) -> Result<Option<Claim>, LocalError> {
         self.finish()?;
-        self.arm(image_bytes)?;
+        self.take_arena(demand)?;
         let (writer, policy) = (&self.writer, self.policy);
         Ok(self.slots.claim(policy, |left| {
             if policy == BackPressure::ReplaceOldest {
@@ -318,8 +341,11 @@ fn next_generation(store: &Store, job: &JobId) -> Result<Generation, LocalError>
     Ok(Generation(newest.map_or(1, |newest| newest.0.saturating_add(1))))
 }
 
-/// Size of the image of these parts, each checked against what it holds.
-fn image_bytes<'a>(parts: impl Iterator<Item = (&'a TensorBox, u64)>) -> Result<u64, LocalError> {
+/// What an image of these parts and this state needs of an arena; each part is checked against what it holds.
+fn demand<'a>(
+    parts: impl Iterator<Item = (&'a TensorBox, u64)>,
+    state: Option<&Value>,
+) -> Result<ArenaDemand, LocalError> {
     let mut boxes = Vec::new();
     for (boxed, has) in parts {
         boxed.check()?;
@@ -331,7 +357,10 @@ fn image_bytes<'a>(parts: impl Iterator<Item = (&'a TensorBox, u64)>) -> Result<
         boxes.push(boxed);
     }
     // Larger than any memory, and refused as such.
-    Ok(slots::image_bytes(boxes.into_iter()).unwrap_or(u64::MAX))
+    Ok(ArenaDemand::new(boxes.into_iter(), state).unwrap_or(ArenaDemand {
+        image_bytes: u64::MAX,
+        meta_bytes: 0,
+    }))
 }
 
 fn skipped(started: Instant) -> Saved {

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rankguard_checkpoint::arena::{Arena, FillError, Filled, ImageOf, Streaming};
-use rankguard_checkpoint_format::{ShardIndex, TensorBox};
+use rankguard_checkpoint_format::TensorBox;
 use rankguard_model::{Generation, JobId, Ledger, Rank, Step};
 use serde_json::Value;
 
@@ -94,11 +94,6 @@ pub(crate) fn borrowed(parts: &[Part]) -> Vec<(TensorBox, &[u8])> {
         .iter()
         .map(|part| (part.boxed.clone(), (*part.data).as_ref()))
         .collect()
-}
-
-/// Size of the image of these parts: one after the other, each at its alignment. `None` when it exceeds 64 bits.
-pub(crate) fn image_bytes<'a>(boxes: impl Iterator<Item = &'a TensorBox>) -> Option<u64> {
-    ShardIndex::lay_out(boxes.cloned()).1
 }
 
 /// Whose images they are.

@@ -135,6 +135,8 @@ mod tests {
             local_rank: 0,
             ranks: &[],
             image_bytes: 3 << 30,
+            headroom_bytes: 0,
+            meta_bytes: 0,
             slots: 1,
             window,
         };

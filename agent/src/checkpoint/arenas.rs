@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use rankguard_checkpoint::arena::{ArenaError, SealedImage, SlotState};
+use rankguard_checkpoint::arena::{ArenaError, ArenaShape, SealedImage, SlotState};
 use rankguard_checkpoint::format::ShardIndex;
 use rankguard_checkpoint::{Arena, Lease};
 use rankguard_model::{Generation, JobId, RankSlot, Step};
@@ -68,6 +68,10 @@ pub(super) struct Asked<'a> {
     /// All ranks of the job on this node: each of them will ask.
     pub(super) ranks: &'a [RankSlot],
     pub(super) image_bytes: u64,
+    /// Bytes that a new arena has beyond that, for images that grow.
+    pub(super) headroom_bytes: u64,
+    /// Least bytes of the description area; 0 for what is usual for the image.
+    pub(super) meta_bytes: u64,
     pub(super) slots: u32,
     /// Most memory that an image passes through, where it is not held whole.
     pub(super) window: Option<u64>,
@@ -77,14 +81,24 @@ impl Asked<'_> {
     /// Memory for the image of one rank.
     fn each(&self) -> u64 {
         self.window
-            .map_or(self.image_bytes, |window| window.min(self.image_bytes))
+            .map_or(self.shape().image_bytes, |window| window.min(self.image_bytes))
+            .saturating_add(self.meta_bytes)
+    }
+
+    /// What a new arena is made for.
+    fn shape(&self) -> ArenaShape {
+        ArenaShape {
+            slots: self.slots,
+            image_bytes: self.image_bytes.saturating_add(self.headroom_bytes),
+            meta_bytes: self.meta_bytes,
+        }
     }
 
     fn make(&self) -> Result<Arena, ArenaError> {
         let name = format!("rankguard-{}-{}", self.job, self.local_rank);
         match self.window {
-            Some(window) => Arena::windowed(&name, self.image_bytes, window),
-            None => Arena::create(&name, self.slots, self.image_bytes),
+            Some(window) => Arena::windowed_with(&name, self.shape().image_bytes, window, self.meta_bytes),
+            None => Arena::create_shaped(&name, self.shape()),
         }
     }
 }
@@ -99,7 +113,12 @@ impl Arenas {
 
     /// Takes over the arena that an earlier agent has left; gives how many images are in it. Without any it goes.
     pub(super) fn inherit(&self, kept: Kept, label: Label, file: OwnedFd) -> Result<usize, ArenaError> {
-        let arena = Arena::inherit(file, label.slots, label.image_bytes)?;
+        let shape = ArenaShape {
+            slots: label.slots,
+            image_bytes: label.image_bytes,
+            meta_bytes: label.meta_bytes,
+        };
+        let arena = Arena::inherit(file, shape)?;
         let images = arena.sealed_images().len();
         if images > 0 {
             let held = Held {
@@ -155,7 +174,8 @@ impl Arenas {
                 Some(window) => (1..=window).contains(&geometry.window) && !arena.empty_slots().is_empty(),
                 None => !geometry.is_windowed(),
             };
-            same && held.local_rank == local_rank && geometry.image_bytes >= asked.image_bytes
+            let large = geometry.image_bytes >= asked.image_bytes && geometry.meta_bytes >= asked.meta_bytes;
+            same && large && held.local_rank == local_rank
         };
         if let Some(held) = list.iter_mut().find(|held| fits(held, local_rank)) {
             held.current = true;
@@ -166,11 +186,10 @@ impl Arenas {
         let unarmed = asked.ranks.iter().filter(without).count().max(1) as u64;
         admit(asked.each().saturating_mul(unarmed))?;
         let arena = asked.make()?;
-        let shape = (asked.slots, asked.image_bytes);
         // What passes through a window is worth nothing without its agent.
         let kept = match asked.window {
             Some(_) => None,
-            None => self.keeper.keep(job, local_rank, shape, arena.as_fd()),
+            None => self.keeper.keep(job, local_rank, asked.shape(), arena.as_fd()),
         };
         let place = Place::of(arena, kept);
         place.arena.raise_fence(asked.generation);
@@ -307,6 +326,8 @@ mod tests {
             local_rank,
             ranks: &RANKS,
             image_bytes,
+            headroom_bytes: 0,
+            meta_bytes: 0,
             slots: 1,
             window: None,
         }

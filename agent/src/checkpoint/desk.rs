@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use rankguard_checkpoint::arena::SealedImage;
 use rankguard_checkpoint::format::{CheckpointId, TensorBox};
 use rankguard_checkpoint::{Arena, Checkpoint, in_background};
 use rankguard_model::{Body, CommitLevel, Launch, Rank, RankRef, RestoreBytes, RestorePoint, Source, Step};
@@ -16,7 +17,7 @@ use rankguard_proto::v1;
 use super::Checkpoints;
 use super::arenas::{Arenas, Asked, Place};
 use super::error::DeskError;
-use super::fetch::id_of;
+use super::fetch::{Loaded, id_of};
 use super::joint::{Wish, overlap};
 use super::persist::{Errand, Then, told};
 use crate::settings::ImageSettings;
@@ -32,6 +33,8 @@ pub(crate) struct Desk {
     place: Mutex<Option<Arc<Place>>>,
     /// The rank's connection has ended.
     pub(super) gone: Arc<AtomicBool>,
+    /// The checkpoint that the rank has looked at, for the restore that follows.
+    looked: Mutex<Option<Loaded>>,
 }
 
 /// What was wanted, in a slot of the rank's arena or of one of its own.
@@ -48,10 +51,27 @@ pub(crate) struct Restored {
     pub(crate) own: Option<OwnedFd>,
     /// Another part follows.
     pub(crate) more: bool,
+    /// Tensors that differ from rank to rank, and what differs.
+    pub(crate) differing: Vec<(String, String)>,
+    /// Names of all tensors, where the states have no schema.
+    pub(crate) names: Vec<String>,
+}
+
+impl Restored {
+    /// What is known of a checkpoint from its indexes.
+    fn described(checkpoint: &Checkpoint) -> Self {
+        let states = checkpoint.indexes.iter();
+        Self {
+            states: states.map(|index| (index.rank, index.state.to_string())).collect(),
+            differing: checkpoint.differing(),
+            names: checkpoint.names_without_schema(),
+            ..Self::default()
+        }
+    }
 }
 
 /// The small state of every shard, by rank.
-pub(super) type States = Vec<(Rank, String)>;
+type States = Vec<(Rank, String)>;
 
 /// Tells the rank of what is there for it.
 pub(crate) type Hand<'a> = &'a mut dyn FnMut(Restored) -> io::Result<()>;
@@ -68,18 +88,21 @@ impl Desk {
             launch,
             place: Mutex::new(None),
             gone: Arc::default(),
+            looked: Mutex::default(),
         }
     }
 
     /// The arena for images of this size, and how it is to be used.
-    pub(crate) fn arena(&self, image_bytes: u64) -> Result<(Arc<Place>, ImageSettings), DeskError> {
+    pub(crate) fn arena(&self, wanted: &v1::ArenaWanted) -> Result<(Arc<Place>, ImageSettings), DeskError> {
         let images = self.all.images;
         let asked = Asked {
             job: &self.rank.job,
             generation: self.rank.generation,
             local_rank: self.local_rank,
             ranks: &self.launch.ranks,
-            image_bytes,
+            image_bytes: wanted.image_bytes,
+            headroom_bytes: wanted.headroom_bytes,
+            meta_bytes: wanted.meta_bytes,
             slots: self.all.slots(&self.launch),
             window: self.launch.tiers.window.map(NonZero::get),
         };
@@ -175,12 +198,24 @@ impl Desk {
         let started = Instant::now();
         let place = self.current().ok_or(DeskError::NoArena)?;
         let until = started + self.all.restore_retry;
-        let (_lease, checkpoint) = self.load_until(&place, id_of(point), until)?;
-        let states = checkpoint.indexes.iter();
-        let states = states.map(|index| (index.rank, index.state.to_string())).collect();
-        let from = match place.arena.geometry().is_windowed() {
-            true => self.restore_parts(&place, &checkpoint, wanted, states, until, hand)?,
-            false => self.restore_whole(&place, &checkpoint, wanted, states, until, hand)?,
+        let (lease, checkpoint) = match self.take_looked(id_of(point)) {
+            Some(loaded) => loaded,
+            None => self.load_until(&place, id_of(point), until)?,
+        };
+        let described = Restored::described(&checkpoint);
+        let from = if wanted.is_empty() {
+            let stays = true;
+            hand(Restored { stays, ..described }).map_err(DeskError::Hand)?;
+            if checkpoint.manifest.bytes() > 0 {
+                // The rank looks at the states before it asks for tensors.
+                *self.looked.lock().expect("no holder of the checkpoint panics") = Some((lease, checkpoint));
+                return Ok(());
+            }
+            RestoreBytes::default()
+        } else if place.arena.geometry().is_windowed() {
+            self.restore_parts(&place, &checkpoint, wanted, described, until, hand)?
+        } else {
+            self.restore_whole(&place, &checkpoint, wanted, described, until, hand)?
         };
         let body = Body::Restored {
             step: point.step,
@@ -199,17 +234,17 @@ impl Desk {
         place: &Place,
         checkpoint: &Checkpoint,
         wanted: &[TensorBox],
-        states: States,
+        described: Restored,
         until: Instant,
         hand: Hand<'_>,
     ) -> Result<RestoreBytes, DeskError> {
         let bytes = wanted.iter().filter_map(TensorBox::bytes).sum();
-        let mut restored = Restored {
-            bytes,
-            states,
-            ..Restored::default()
-        };
-        let from = match in_place(&place.arena, checkpoint, wanted) {
+        let reader = self.reader(checkpoint);
+        let differs = |boxed: &TensorBox| described.differing.iter().any(|(name, _)| *name == boxed.name);
+        // Of tensors that differ from rank to rank only the reader's own image is right.
+        let only = wanted.iter().any(differs).then_some(reader);
+        let mut restored = Restored { bytes, ..described };
+        let from = match in_place(&place.arena, checkpoint, wanted, only) {
             Some((slot, places)) => {
                 (restored.slot, restored.places, restored.stays) = (slot, places, true);
                 RestoreBytes {
@@ -222,6 +257,7 @@ impl Desk {
                     wanted: wanted.into(),
                     arena: place.arena.clone(),
                     slot: 0,
+                    reader,
                 };
                 match place.arena.empty_slots().first() {
                     Some(slot) => (wish.slot, restored.slot) = (*slot, *slot),
@@ -245,16 +281,26 @@ impl Desk {
         hand(restored).map_err(DeskError::Hand)?;
         Ok(from)
     }
+
+    /// This rank, where as many ranks saved the checkpoint as there are now.
+    pub(super) fn reader(&self, checkpoint: &Checkpoint) -> Option<Rank> {
+        (checkpoint.manifest.world_size == self.launch.world_size).then_some(self.rank.rank)
+    }
+
+    /// The checkpoint that the rank looked at before, once.
+    fn take_looked(&self, id: CheckpointId) -> Option<Loaded> {
+        let looked = self.looked.lock().expect("no holder of the checkpoint panics").take();
+        looked.filter(|(_, checkpoint)| checkpoint.manifest.id() == id)
+    }
 }
 
 /// The sealed image of this very checkpoint in which all wanted boxes lie as they were saved, if there is one and every
-/// byte of it is what the manifest vouches for: the ranks that come back to their places find their state there.
-fn in_place(arena: &Arena, checkpoint: &Checkpoint, wanted: &[TensorBox]) -> Option<Found> {
-    if wanted.is_empty() {
-        return None;
-    }
+/// byte of it is what the manifest vouches for: the ranks that come back to their places find their state there. With `only`
+/// the image is that of this rank.
+fn in_place(arena: &Arena, checkpoint: &Checkpoint, wanted: &[TensorBox], only: Option<Option<Rank>>) -> Option<Found> {
     let images = arena.sealed_images();
-    let image = images.iter().find_map(|image| {
+    let allowed = |image: &&SealedImage<'_>| only.is_none_or(|rank| rank == Some(image.index().rank));
+    let image = images.iter().filter(allowed).find_map(|image| {
         let own = image.index();
         let vouched = checkpoint.indexes.iter().find(|index| index.rank == own.rank)?;
         let same = (own.id(), &own.job) == (vouched.id(), &vouched.job)

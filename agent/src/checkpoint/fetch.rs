@@ -25,7 +25,7 @@ pub(super) fn id_of(point: &RestorePoint) -> CheckpointId {
 }
 
 /// A checkpoint, held where it is on disk so that retention removes nothing of it.
-type Loaded = (Option<Lease>, Checkpoint);
+pub(super) type Loaded = (Option<Lease>, Checkpoint);
 
 impl Desk {
     /// The committed checkpoint, tried until `until`.
@@ -154,6 +154,7 @@ impl Desk {
             .map(|(wish, target)| Request {
                 wanted: &wish.wanted,
                 out: target,
+                reader: wish.reader,
             })
             .collect();
         let report =

@@ -240,6 +240,8 @@ mod tests {
             local_rank: rank,
             ranks: &ranks,
             image_bytes: 4096,
+            headroom_bytes: 0,
+            meta_bytes: 0,
             slots: 3,
             window: None,
         };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rankguard_checkpoint::format::TensorBox;
 use rankguard_checkpoint::{Arena, Checkpoint};
-use rankguard_model::{Generation, JobId, RestoreBytes};
+use rankguard_model::{Generation, JobId, Rank, RestoreBytes};
 
 /// The longest wait for the other ranks of the node, from the first that asks.
 const GATHER: Duration = Duration::from_secs(3);
@@ -23,6 +23,8 @@ pub(super) struct Wish {
     pub(super) wanted: Arc<[TensorBox]>,
     pub(super) arena: Arc<Arena>,
     pub(super) slot: u32,
+    /// The rank, where as many ranks saved the checkpoint.
+    pub(super) reader: Option<Rank>,
 }
 
 /// Restores that wait for each other.
@@ -155,6 +157,7 @@ mod tests {
             wanted: [TensorBox::whole("w", Dtype::U8, vec![100])].into(),
             arena: Arc::new(Arena::create("test", 1, 100).expect("memory for a small arena")),
             slot: 0,
+            reader: None,
         }
     }
 

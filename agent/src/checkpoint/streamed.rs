@@ -12,7 +12,7 @@ use rankguard_checkpoint::{Arena, Checkpoint, Store, StoreError};
 use rankguard_model::{Launch, RankRef, RestoreBytes, ShardSeal, Step};
 
 use super::arenas::Place;
-use super::desk::{Desk, Hand, Restored, States};
+use super::desk::{Desk, Hand, Restored};
 use super::error::DeskError;
 use super::joint::Wish;
 use super::persist::{Then, Void, told};
@@ -59,20 +59,21 @@ impl Desk {
         place: &Place,
         checkpoint: &Checkpoint,
         wanted: &[TensorBox],
-        states: States,
+        described: Restored,
         until: Instant,
         hand: Hand<'_>,
     ) -> Result<RestoreBytes, DeskError> {
         let parts = parts(wanted, place.arena.geometry().window);
         self.with_sources(checkpoint, |sources| {
             let mut from = RestoreBytes::default();
-            let mut states = Some(states);
+            let mut described = Some(described);
             for (nth, part) in parts.iter().enumerate() {
                 self.wait_empty(&place.arena)?;
                 let wish = Wish {
                     wanted: part.as_slice().into(),
                     arena: place.arena.clone(),
                     slot: 0,
+                    reader: self.reader(checkpoint),
                 };
                 let wishes = [wish];
                 // Sources that have failed once are made anew for the tries that follow.
@@ -83,9 +84,8 @@ impl Desk {
                 from.disk += got.disk;
                 let restored = Restored {
                     bytes: part.iter().filter_map(TensorBox::bytes).sum(),
-                    states: states.take().unwrap_or_default(),
                     more: nth + 1 < parts.len(),
-                    ..Restored::default()
+                    ..described.take().unwrap_or_default()
                 };
                 hand(restored).map_err(DeskError::Hand)?;
             }

@@ -192,7 +192,7 @@ impl Session {
         }
         match heard {
             Heard::Hello(_) => Err(Broken::Protocol("it said twice who it is".to_owned())),
-            Heard::ArenaWanted(wanted) => match known.desk.arena(wanted.image_bytes) {
+            Heard::ArenaWanted(wanted) => match known.desk.arena(&wanted) {
                 Ok((place, images)) => {
                     let geometry = place.arena.geometry();
                     let when_full = match images.when_full {
@@ -268,6 +268,12 @@ impl Session {
                 stays: restored.stays,
                 own_memory: restored.own.is_some(),
                 more: restored.more,
+                differing: restored
+                    .differing
+                    .into_iter()
+                    .map(|(name, cause)| v1::TensorDifference { name, cause })
+                    .collect(),
+                names: restored.names,
             };
             let own = restored.own.as_ref().map(AsFd::as_fd);
             line.say(Said::RestoreReady(ready), own)

@@ -85,13 +85,16 @@ pub struct TensorShown {
     pub bytes: u64,
     /// Bytes of all parts on all ranks.
     pub held_bytes: u64,
+    /// What differs from rank to rank; absent where nothing does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub differs: Option<String>,
 }
 
 /// Describes a checkpoint; reads none of its images.
 pub fn show(checkpoint: &Checkpoint) -> Shown {
     let manifest = &checkpoint.manifest;
     let ranks: Vec<RankShown> = checkpoint.indexes.iter().map(rank).collect();
-    let tensors = tensors(&checkpoint.indexes);
+    let tensors = tensors(checkpoint);
     let image_bytes = manifest.bytes();
     let stored_bytes = ranks
         .iter()
@@ -144,7 +147,8 @@ fn origins(indexes: &[ShardIndex]) -> Vec<OriginShown> {
     shown.collect()
 }
 
-fn tensors(indexes: &[ShardIndex]) -> Vec<TensorShown> {
+fn tensors(checkpoint: &Checkpoint) -> Vec<TensorShown> {
+    let (indexes, mut differing) = (&checkpoint.indexes, BTreeMap::from_iter(checkpoint.differing()));
     struct Found<'a> {
         first: &'a TensorBox,
         boxes: BTreeSet<(&'a [u64], &'a [u64])>,
@@ -177,6 +181,7 @@ fn tensors(indexes: &[ShardIndex]) -> Vec<TensorShown> {
             .bytes()
             .unwrap_or(0),
         held_bytes: tensor.held,
+        differs: differing.remove(name),
     });
     shown.collect()
 }

@@ -28,6 +28,7 @@
 
 mod chunk;
 mod chunk_digest;
+mod difference;
 mod digest;
 mod dtype;
 pub mod envelope;
@@ -41,6 +42,7 @@ mod tensor_box;
 
 pub use chunk::{Chunking, DEFAULT_CHUNK_BYTES, MAX_CHUNK_BYTES, MAX_CHUNKS, TENSOR_ALIGN, chunk_bytes_for};
 pub use chunk_digest::{ChunkDigest, ChunkDigestError, ChunkHasher};
+pub use difference::{DifferenceCause, TensorDifference, tensor_differences};
 pub use digest::{Digest, DigestError};
 pub use dtype::{Dtype, UnknownDtype};
 pub use envelope::EnvelopeError;
@@ -50,7 +52,7 @@ pub use index::{
 pub use manifest::{MAX_MANIFEST_BYTES, MAX_WORLD_SIZE, Manifest, ManifestError, ManifestShard};
 pub use name::{CheckpointId, LENT_FILE, MANIFEST_FILE, NameError, check_job, index_file, shard_file};
 pub use origin::{Borrowed, ChunkPlace, Known, MAX_ORIGINS, Origin};
-pub use plan::{PlanError, RangeCopy, plan};
+pub use plan::{OwnTensors, PlanError, RangeCopy, plan, plan_own};
 pub use rankguard_model::Ledger;
 pub use run_record::{
     AttemptRecord, AttemptSet, MAX_RECORD_BYTES, RUN_FILE, RecordError, RunRecord, attempt_file, attempt_of,

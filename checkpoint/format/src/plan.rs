@@ -8,12 +8,12 @@
 mod area;
 mod parts;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::Rank;
 
 use self::parts::Parts;
-use crate::{BoxError, Dtype, ShardIndex, TensorBox};
+use crate::{BoxError, DifferenceCause, Dtype, ShardIndex, TensorBox, tensor_differences};
 
 /// Bytes to copy from one shard's image into the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,11 @@ pub enum PlanError {
     Box(#[from] BoxError),
     #[error("tensor {tensor} is not in the checkpoint")]
     Absent { tensor: String },
+    #[error(
+        "tensor {tensor} differs from rank to rank in the checkpoint, and rank {rank} saved another part of it than is \
+         wanted; declare its parts with Shard or DTensor when saving"
+    )]
+    Ambiguous { tensor: String, rank: Rank },
     #[error("tensor {tensor} is {stored} in the checkpoint (rank {rank}) and {wanted} is wanted")]
     Dtype {
         tensor: String,
@@ -70,8 +75,67 @@ struct Part<'a> {
 /// The copies that fill the destination, by shard and place in its image. Where several shards hold the very same
 /// box, the earliest in `shards` supplies it: put the nearest first.
 pub fn plan(wanted: &[TensorBox], shards: &[ShardIndex]) -> Result<Vec<RangeCopy>, PlanError> {
+    plan_own(wanted, shards, &OwnTensors::default())
+}
+
+/// Tensors of which a rank takes the part that it saved itself, because ranks saved different content under their names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnTensors {
+    rank: Rank,
+    names: BTreeMap<String, DifferenceCause>,
+}
+
+impl OwnTensors {
+    /// The tensors that differ from rank to rank, as `rank` of the world that saved them takes them.
+    pub fn of(rank: Rank, shards: &[ShardIndex]) -> Self {
+        let differences = tensor_differences(shards).into_iter();
+        let names = differences.map(|found| (found.name, found.cause)).collect();
+        Self { rank, names }
+    }
+
+    /// Whether this tensor is among them.
+    pub fn contains(&self, tensor: &str) -> bool {
+        self.names.contains_key(tensor)
+    }
+
+    /// Of the wanted tensors, those that are supplied by the rank's own shard alone.
+    fn supplied(&self, wanted: &[TensorBox], shards: &[ShardIndex]) -> Result<BTreeSet<&str>, PlanError> {
+        let mut supplied = BTreeSet::new();
+        if self.names.is_empty() {
+            return Ok(supplied);
+        }
+        let own = shards.iter().filter(|shard| shard.rank == self.rank);
+        let mut saved: BTreeMap<&str, Vec<&TensorBox>> = BTreeMap::new();
+        for entry in own.flat_map(|shard| &shard.tensors) {
+            saved.entry(&entry.boxed.name).or_default().push(&entry.boxed);
+        }
+        let holds = |want: &TensorBox| {
+            let parts = saved.get(want.name.as_str()).into_iter().flatten();
+            parts.into_iter().any(|part| part.encloses(want))
+        };
+        for want in wanted {
+            match self.names.get_key_value(&want.name) {
+                Some((name, _)) if holds(want) => drop(supplied.insert(name.as_str())),
+                Some((_, DifferenceCause::Content | DifferenceCause::Shape)) => {
+                    return Err(PlanError::Ambiguous {
+                        tensor: want.name.clone(),
+                        rank: self.rank,
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(supplied)
+    }
+}
+
+/// As [`plan`], for a rank of the world that saved the shards: of `own` tensors it gets the parts that it saved itself.
+pub fn plan_own(wanted: &[TensorBox], shards: &[ShardIndex], own: &OwnTensors) -> Result<Vec<RangeCopy>, PlanError> {
     wanted.iter().try_for_each(TensorBox::check)?;
     let mut tensors = Tensors::new(wanted);
+    for name in own.supplied(wanted, shards)? {
+        tensors.supplied_by(name, own.rank);
+    }
     shards.iter().try_for_each(|shard| tensors.take(shard))?;
     let parts: Vec<Parts<'_>> = tensors.groups.into_iter().map(Group::into_parts).collect();
     let (mut copies, mut dest_at) = (Vec::new(), 0u64);
@@ -107,6 +171,8 @@ struct Group<'a> {
     parts: Vec<Part<'a>>,
     /// Some shard has a part of it, be it another one.
     stored: bool,
+    /// The one rank that supplies it.
+    supplier: Option<Rank>,
 }
 
 impl<'a> Tensors<'a> {
@@ -123,11 +189,19 @@ impl<'a> Tensors<'a> {
                     wanted: Vec::new(),
                     parts: Vec::new(),
                     stored: false,
+                    supplier: None,
                 });
             }
             tensors.groups[group].wanted.push(want);
         }
         tensors
+    }
+
+    /// Takes nothing of this tensor but what `rank` has stored.
+    fn supplied_by(&mut self, name: &str, rank: Rank) {
+        if let Some(group) = self.by_name.get(name) {
+            self.groups[*group].supplier = Some(rank);
+        }
     }
 
     /// Takes what is wanted from a shard's tensors. Shards list tensors in the order in which ranks ask for them, as a rule, so
@@ -159,6 +233,9 @@ impl<'a> Tensors<'a> {
 
 impl<'a> Group<'a> {
     fn take(&mut self, part: Part<'a>) -> Result<(), PlanError> {
+        if self.supplier.is_some_and(|rank| rank != part.rank) {
+            return Ok(());
+        }
         self.stored = true;
         let many = self.wanted.len() > FEW;
         // Boxes of one tensor agree among themselves, unless the caller is at fault; then some part says so.

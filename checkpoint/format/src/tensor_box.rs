@@ -76,6 +76,14 @@ impl TensorBox {
         part
     }
 
+    /// Whether `other` is a part of this box: of the same tensor, type and global shape, and nowhere outside it.
+    pub fn encloses(&self, other: &Self) -> bool {
+        let same = (&self.name, self.dtype, &self.global_shape) == (&other.name, other.dtype, &other.global_shape);
+        let end = |boxed: &Self, dim: usize| boxed.offset[dim].saturating_add(boxed.shape[dim]);
+        same && (0..self.shape.len())
+            .all(|dim| self.offset[dim] <= other.offset[dim] && end(other, dim) <= end(self, dim))
+    }
+
     /// Refuses a box that does not lie within its tensor or whose size cannot be told. Everything else in this crate
     /// may rely on a box that passed.
     pub fn check(&self) -> Result<(), BoxError> {

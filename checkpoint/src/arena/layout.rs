@@ -64,7 +64,7 @@ impl Geometry {
     /// do, the rank's state does not.
     pub(super) fn new(slots: u32, image_bytes: u64) -> Option<Self> {
         let image_bytes = image_bytes.checked_next_multiple_of(PAGE)?.max(PAGE);
-        let meta_bytes = (1 << 20) + (image_bytes / 512).next_multiple_of(PAGE);
+        let meta_bytes = Self::usual_meta(image_bytes);
         Self {
             slots,
             meta_bytes,
@@ -72,6 +72,17 @@ impl Geometry {
             window: 0,
         }
         .checked()
+    }
+
+    /// Bytes of the description area that images of this size have as a rule.
+    pub fn usual_meta(image_bytes: u64) -> u64 {
+        (1 << 20) + (image_bytes / 512).next_multiple_of(PAGE)
+    }
+
+    /// The same with a description area of at least `meta_bytes` a slot. `None` when out of bounds.
+    pub(super) fn with_meta(self, meta_bytes: u64) -> Option<Self> {
+        let meta_bytes = meta_bytes.checked_next_multiple_of(PAGE)?.max(self.meta_bytes);
+        Self { meta_bytes, ..self }.checked()
     }
 
     /// One slot through which images pass, of at most `most` bytes and no larger than the image needs. `None` when out of

@@ -100,6 +100,25 @@ pub struct Arena {
     geometry: Geometry,
 }
 
+/// What an arena of whole images is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArenaShape {
+    /// Number of slots.
+    pub slots: u32,
+    /// Bytes of the largest image.
+    pub image_bytes: u64,
+    /// Least bytes of a slot's description area; 0 for what is usual for the image.
+    pub meta_bytes: u64,
+}
+
+impl ArenaShape {
+    fn geometry(self) -> Result<Geometry, ArenaError> {
+        let Self { slots, image_bytes, .. } = self;
+        let geometry = Geometry::new(slots, image_bytes).and_then(|usual| usual.with_meta(self.meta_bytes));
+        geometry.ok_or(ArenaError::Size { slots, image_bytes })
+    }
+}
+
 /// Seals that both sides rely on.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
@@ -107,17 +126,38 @@ impl Arena {
     /// Makes an arena of `slots` slots, each for an image of up to `image_bytes`, with every page in place that a usual image
     /// needs: a first touch costs ten times as much as a copy, so it is paid here and not in the trainer's first save.
     pub fn create(name: &str, slots: u32, image_bytes: u64) -> Result<Self, ArenaError> {
-        let geometry = Geometry::new(slots, image_bytes).ok_or(ArenaError::Size { slots, image_bytes })?;
-        Self::make(name, geometry)
+        let meta_bytes = 0;
+        Self::create_shaped(
+            name,
+            ArenaShape {
+                slots,
+                image_bytes,
+                meta_bytes,
+            },
+        )
+    }
+
+    /// The same for descriptions that may need more than is usual.
+    pub fn create_shaped(name: &str, shape: ArenaShape) -> Result<Self, ArenaError> {
+        Self::make(name, shape.geometry()?)
     }
 
     /// Makes an arena of one window, of at most `window` bytes, through which images of up to `image_bytes` pass.
     pub fn windowed(name: &str, image_bytes: u64, window: u64) -> Result<Self, ArenaError> {
+        Self::windowed_with(name, image_bytes, window, 0)
+    }
+
+    /// The same with at least `meta_bytes` for the description.
+    pub fn windowed_with(name: &str, image_bytes: u64, window: u64, meta_bytes: u64) -> Result<Self, ArenaError> {
         let geometry = Geometry::windowed(image_bytes, window).ok_or(ArenaError::Window {
             image_bytes,
             window,
             least: least_window(image_bytes),
         })?;
+        let slots = geometry.slots;
+        let geometry = geometry
+            .with_meta(meta_bytes)
+            .ok_or(ArenaError::Size { slots, image_bytes })?;
         Self::make(name, geometry)
     }
 
@@ -152,8 +192,8 @@ impl Arena {
 
     /// Takes over the arena that an earlier agent made with these very words, and what it has sealed. Its ranks are gone or
     /// going: what they began is worth nothing. What they sealed must be checked like any other copy.
-    pub fn inherit(fd: OwnedFd, slots: u32, image_bytes: u64) -> Result<Self, ArenaError> {
-        let geometry = Geometry::new(slots, image_bytes).ok_or(ArenaError::Size { slots, image_bytes })?;
+    pub fn inherit(fd: OwnedFd, shape: ArenaShape) -> Result<Self, ArenaError> {
+        let geometry = shape.geometry()?;
         let (file, header) = sealed_file(fd)?;
         if Geometry::from_header(&header)? != geometry {
             return Err(ArenaError::NotOne {
@@ -161,7 +201,7 @@ impl Arena {
             });
         }
         let arena = Self::sized(file, geometry)?;
-        for slot in 0..slots {
+        for slot in 0..shape.slots {
             protocol::inherit(arena.word(slot)?);
         }
         Ok(arena)

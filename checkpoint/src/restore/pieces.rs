@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use rankguard_model::Rank;
 
-use super::{Request, RestoreError, Try};
-use crate::format::{ChunkPlace, Chunking, ShardIndex, TensorBox, plan};
+use super::{Request, RestoreError, Try, own_tensors};
+use crate::format::{ChunkPlace, Chunking, OwnTensors, ShardIndex, TensorBox, plan_own};
 use crate::image::Piece;
 use crate::source::ChunkId;
 
@@ -54,7 +54,8 @@ pub(super) fn wanted_chunks<'a>(
     let images: BTreeMap<Rank, Image<'_>> = indexes.iter().map(|index| (index.rank, image(index))).collect();
     let mut wanted: BTreeMap<(Rank, u32), Wanted<'a>> = BTreeMap::new();
     for request in requests {
-        let mut parts = parts(request.wanted, indexes, &images)?;
+        let own = own_tensors(request.reader, indexes);
+        let mut parts = parts(request.wanted, indexes, &images, &own)?;
         parts.sort_by_key(|part| part.to.start);
         let ranges: Vec<Range<u64>> = parts.iter().map(|part| part.to.clone()).collect();
         for (part, piece) in parts.into_iter().zip(request.out.split(&ranges)) {
@@ -93,6 +94,7 @@ fn parts(
     wanted: &[TensorBox],
     indexes: &[ShardIndex],
     images: &BTreeMap<Rank, Image<'_>>,
+    own: &OwnTensors,
 ) -> Result<Vec<Part>, RestoreError> {
     let ends: Vec<u64> = wanted
         .iter()
@@ -102,7 +104,7 @@ fn parts(
         })
         .collect();
     let mut parts = Vec::new();
-    for copy in plan(wanted, indexes)? {
+    for copy in plan_own(wanted, indexes, own)? {
         let chunking = &images[&copy.shard_rank].chunking;
         let (mut done, mut chunk) = (0, chunking.chunk_holding(copy.source_at));
         while done < copy.bytes {

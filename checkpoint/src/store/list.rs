@@ -27,6 +27,29 @@ pub struct Checkpoint {
     pub indexes: Vec<ShardIndex>,
 }
 
+impl Checkpoint {
+    /// Tensors that ranks saved with different content, or with content that cannot be compared, and what differs.
+    pub fn differing(&self) -> Vec<(String, String)> {
+        let differences = crate::format::tensor_differences(&self.indexes).into_iter();
+        let text = |found: crate::format::TensorDifference| {
+            let (one, other) = found.ranks;
+            let cause = format!("{} between rank {one} and rank {other}", found.cause);
+            (found.name, cause)
+        };
+        differences.map(text).collect()
+    }
+
+    /// Names of all tensors where a state has no schema: such a state does not list the tensors itself.
+    pub fn names_without_schema(&self) -> Vec<String> {
+        if self.indexes.iter().all(|index| !index.schema.is_empty()) {
+            return Vec::new();
+        }
+        let entries = self.indexes.iter().flat_map(|index| &index.tensors);
+        let names: std::collections::BTreeSet<&str> = entries.map(|entry| entry.boxed.name.as_str()).collect();
+        names.into_iter().map(str::to_owned).collect()
+    }
+}
+
 /// What is wrong, and where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {

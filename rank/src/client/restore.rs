@@ -10,7 +10,7 @@ use rankguard_proto::v1::from_rank::Kind as Say;
 use rankguard_proto::v1::to_rank::Kind as Hear;
 use serde_json::Value;
 
-use super::{RankClient, unexpected, wait_for, whole};
+use super::{RankClient, demand, unexpected, wait_for};
 use crate::ClientError;
 use crate::calls::Calls;
 
@@ -35,6 +35,11 @@ pub struct RestoredInto {
     pub step: Step,
     /// The small state of every shard, by rank.
     pub states: Vec<(Rank, Value)>,
+    /// Tensors that the ranks saved with different content, or with content that cannot be compared, and what differs. A
+    /// rank of the same world size gets its own; in another world the first rank that saved the wanted part supplies it.
+    pub differing: Vec<(String, String)>,
+    /// Names of all tensors of the checkpoint, where its states have no schema that lists them.
+    pub names: Vec<String>,
 }
 
 impl RankClient {
@@ -53,7 +58,7 @@ impl RankClient {
             .zip(tensors.iter_mut().map(Vec::as_mut_slice))
             .collect();
         let restored = self.restore_into(&mut places)?;
-        Ok(restored.map(|RestoredInto { step, states }| Restored { step, tensors, states }))
+        Ok(restored.map(|RestoredInto { step, states, .. }| Restored { step, tensors, states }))
     }
 
     /// The same straight into the caller's buffers, which are left alone when there is nothing to restore. After an error
@@ -68,7 +73,7 @@ impl RankClient {
             }
         }
         let wanted_bytes: u64 = sizes.iter().sum();
-        self.take_arena(whole(wanted.iter().map(|(boxed, _)| boxed))?)?;
+        self.take_arena(demand(wanted.iter().map(|(boxed, _)| boxed), None)?)?;
         let boxes = wanted.iter().map(|(boxed, _)| to_wire(boxed)).collect();
         let (what, wait) = ("the restored tensors", wait_for(RESTORE_WAIT, wanted_bytes));
         let ready = match self.ask(Say::RestoreWanted(v1::RestoreWanted { boxes }), what, wait)? {
@@ -78,6 +83,8 @@ impl RankClient {
         };
         self.calls = Calls::new(self.env.generation, Step(ready.step), self.checkpoint_every);
         let (step, states) = (ready.step, ready.states.clone());
+        let differing = ready.differing.iter().map(|one| (one.name.clone(), one.cause.clone()));
+        let (differing, names) = (differing.collect(), ready.names.clone());
         let mut buffers: Vec<&mut [u8]> = wanted.iter_mut().map(|(_, buffer)| &mut **buffer).collect();
         match ready.more {
             true => self.copy_parts(ready, &mut buffers, wanted_bytes)?,
@@ -93,6 +100,8 @@ impl RankClient {
         Ok(Some(RestoredInto {
             step: Step(step),
             states: states.collect::<Result<_, _>>()?,
+            differing,
+            names,
         }))
     }
 

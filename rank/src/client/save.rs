@@ -9,7 +9,8 @@ use rankguard_proto::v1;
 use rankguard_proto::v1::from_rank::Kind as Say;
 use serde_json::Value;
 
-use super::{ANSWER_WAIT, RankClient, whole};
+use super::{ANSWER_WAIT, RankClient, demand};
+use crate::demand::ArenaDemand;
 use crate::slots::{Claim, Owner, Sealed, Way, borrowed};
 use crate::{BackPressure, ClientError, Notes, Part, SaveOutcome, Saved};
 
@@ -41,7 +42,7 @@ impl RankClient {
         notes: &Notes,
     ) -> Result<Saved, ClientError> {
         let started = Instant::now();
-        let Some(claim) = self.claim(whole(tensors.iter().map(|(boxed, _)| boxed))?)? else {
+        let Some(claim) = self.claim(demand(tensors.iter().map(|(boxed, _)| boxed), Some(state))?)? else {
             return Ok(self.skipped(step, started, NO_SLOT));
         };
         let owner = self.owner();
@@ -85,7 +86,7 @@ impl RankClient {
         notes: Notes,
     ) -> Result<Option<Saved>, ClientError> {
         let started = Instant::now();
-        let Some(claim) = self.claim(whole(parts.iter().map(|part| &part.boxed))?)? else {
+        let Some(claim) = self.claim(demand(parts.iter().map(|part| &part.boxed), Some(&state))?)? else {
             return Ok(Some(self.skipped(step, started, NO_SLOT)));
         };
         let owner = self.owner();
@@ -128,13 +129,13 @@ impl RankClient {
     }
 
     /// A slot for an image of this size; `None` when the policy says to do without.
-    fn claim(&mut self, image_bytes: u64) -> Result<Option<Claim>, ClientError> {
+    fn claim(&mut self, demand: ArenaDemand) -> Result<Option<Claim>, ClientError> {
         self.finish()?;
         if self.lost {
             let source = io::ErrorKind::NotConnected.into();
             return Err(ClientError::Lost { source });
         }
-        self.take_arena(image_bytes)?;
+        self.take_arena(demand)?;
         let look = |left: Duration| std::thread::sleep(left.min(LOOK));
         Ok(self.slots.claim(self.policy(), look))
     }

@@ -18,6 +18,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use rankguard_checkpoint::arena::ArenaShape;
 use rankguard_model::JobId;
 
 pub(crate) use packet::Label;
@@ -107,7 +108,7 @@ impl Keeper {
         self: &Arc<Self>,
         job: &JobId,
         local_rank: u32,
-        (slots, image_bytes): (u32, u64),
+        shape: ArenaShape,
         file: BorrowedFd<'_>,
     ) -> Option<Kept> {
         if self.program.is_empty() {
@@ -119,8 +120,9 @@ impl Keeper {
             number: state.last,
             job: job.clone(),
             local_rank,
-            slots,
-            image_bytes,
+            slots: shape.slots,
+            image_bytes: shape.image_bytes,
+            meta_bytes: shape.meta_bytes,
         };
         let number = label.number;
         let kept = self.reach(&mut state).and_then(|()| match &state.channel {

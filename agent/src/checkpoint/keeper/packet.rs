@@ -32,6 +32,9 @@ pub(crate) struct Label {
     pub(crate) local_rank: u32,
     pub(crate) slots: u32,
     pub(crate) image_bytes: u64,
+    /// Least bytes of a slot's description area; 0 for what is usual for the image.
+    #[serde(default)]
+    pub(crate) meta_bytes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

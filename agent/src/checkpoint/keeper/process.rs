@@ -98,6 +98,7 @@ mod tests {
             local_rank: 3,
             slots: 1,
             image_bytes: 4096,
+            meta_bytes: 0,
         }
     }
 

@@ -42,12 +42,13 @@ impl ObjectTier {
             }
         };
         (verified.world_size, verified.bytes) = (manifest.world_size, manifest.bytes());
-        let mut problems = Vec::new();
+        let (mut problems, mut indexes) = (Vec::new(), Vec::new());
         for shard in &manifest.shards {
             match self.index(&manifest, shard.rank).await {
                 Ok((index, _)) => {
                     verified.chunks += index.chunks.len() as u64;
                     problems.extend(self.verify_image(&index).await?);
+                    indexes.push(index);
                 }
                 Err(error) => {
                     let place = self.index_place(job, id, shard.rank)?;
@@ -55,6 +56,7 @@ impl ObjectTier {
                 }
             }
         }
+        verified.compare(&indexes);
         verified.intact = problems.is_empty();
         Ok((verified, problems))
     }

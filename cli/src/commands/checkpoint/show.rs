@@ -20,6 +20,7 @@ const TENSORS: &[Column<TensorShown>] = &[
     ("size", |tensor| words::bytes(tensor.bytes)),
     ("bytes", |tensor| tensor.bytes.to_string()),
     ("held bytes", |tensor| tensor.held_bytes.to_string()),
+    ("differs", |tensor| tensor.differs.clone().unwrap_or_default()),
 ];
 
 const RANKS: &[Column<RankShown>] = &[

@@ -149,6 +149,8 @@ pub(super) fn findings(job: &JobId, report: &Report) -> Vec<Found> {
         found.push(Found {
             chunks,
             bytes,
+            what: differing(&checkpoint.differing),
+            tensors: checkpoint.differing.clone(),
             ..nothing(checkpoint.id, state)
         });
         for problem in report
@@ -164,6 +166,15 @@ pub(super) fn findings(job: &JobId, report: &Report) -> Vec<Found> {
         ..nothing(*id, "torn")
     }));
     found
+}
+
+/// A note on tensors that ranks saved with different content; empty where there are none.
+fn differing(tensors: &[String]) -> String {
+    if tensors.is_empty() {
+        return String::new();
+    }
+    let count = tensors.len();
+    format!("{count} tensors differ from rank to rank; another world size restores them only with replicate=")
 }
 
 fn damage(problem: &Problem, nothing: Found) -> Found {
