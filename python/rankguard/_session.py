@@ -9,7 +9,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
-from . import _arrays, _imported, _merge, _tree
+from . import _arrays, _imported, _merge, _target, _tree
 from ._rankguard import Agent, Local, RankguardError
 
 __all__ = ["Loaded", "RankguardError", "Restored", "Saved", "Session", "given", "place"]
@@ -153,7 +153,8 @@ class Session:
         the state has no place for are an error. Arrays of JAX are replaced in their container. ``step`` chooses a
         checkpoint of a local store; under an agent the controller has chosen.
         """
-        flat = _tree.Flat(_top(state))
+        with _target.described(self, state, step, strict) as step:
+            flat = _tree.Flat(_top(state))
         boxes = [self._place(leaf) for leaf in flat.leaves]
         given = self.restore_boxes([box for box in boxes if box is not None], step)
         return None if given is None else self._adopt(state, flat, given[0], given[1], strict)
