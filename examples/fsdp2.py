@@ -1,4 +1,4 @@
-"""A small FSDP2 job (`fully_shard`) that saves beside forward and backward and resumes to the last bit: gloo on CPUs.
+"""A small FSDP2 job (`fully_shard`) that saves beside forward and backward and resumes bit by bit: gloo on CPUs.
 
     rankguard run --ranks-per-node 2 --checkpoint-dir STORE --checkpoint-every 5 -- python examples/fsdp2.py --steps 60
     torchrun --nproc-per-node 2 examples/fsdp2.py --steps 60 --local-dir STORE --every 5
@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from common import arguments, batch, exact, tell
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -43,11 +42,8 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 
     rankguard.init(args.local_dir, checkpoint_every=args.every)
-    weights, moments = get_state_dict(model, optimizer)
-    state = {"model": weights, "optimizer": moments, "losses": []}
+    state = rankguard.torch.state(model, optimizer, losses=[])
     restored = rankguard.restore(state)
-    if restored is not None:
-        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
     losses = state["losses"]
 
     for n in range(restored.step + 1 if restored else 1, args.steps + 1):
@@ -61,8 +57,7 @@ def main() -> None:
         losses.append(loss.item())
         rankguard.step(n, loss=losses[-1])
         if rankguard.due(n):
-            weights, moments = get_state_dict(model, optimizer)
-            rankguard.begin({"model": weights, "optimizer": moments, "losses": losses}, step=n)
+            rankguard.begin(state, step=n)
         time.sleep(args.step_ms / 1e3)
     rankguard.finish()
 

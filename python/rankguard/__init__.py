@@ -144,3 +144,12 @@ def counts() -> dict[str, int]:
 def done() -> None:
     """See :meth:`Session.done`."""
     session().done()
+
+
+def __getattr__(name: str) -> Any:
+    """``rankguard.torch`` imports torch when it is first used."""
+    if name == "torch":
+        import importlib
+
+        return importlib.import_module(".torch", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,7 +9,7 @@ import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, Optional, Union
 
-from . import _aliases, _arrays, _imported, _merge, _plain_state, _tree
+from . import _aliases, _arrays, _imported, _merge, _plain_state, _target, _tree
 from ._plan import RestorePlan
 from ._rankguard import Agent, Local, RankguardError
 from ._view import CheckpointView, Replicate, ReplicatedNames, check_tensors
@@ -175,7 +175,8 @@ class Session:
         first rank's with a warning, unless they are named. Arrays of JAX are replaced in their container. ``step`` chooses
         a checkpoint of a local store; under an agent the controller has chosen.
         """
-        flat = _tree.Flat(_top(state))
+        with _target.described(self, state, step, strict) as step:
+            flat = _tree.Flat(_top(state))
         view = self._look(step)
         if view is None:
             # The memory for images of this size is made now, and not in the first save.
