@@ -18,7 +18,7 @@ import rankguard.dcp
 def main() -> None:
     args = arguments()
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    dist.init_process_group("cpu:gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     model = network()
     fully_shard(model, mesh=init_device_mesh("cpu", (world,)))
@@ -33,7 +33,8 @@ def main() -> None:
         set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=moments)
         first, consumed = state["step"] + 1, state["consumed"]
     record = RankRecord(args.out, rank, world, first - 1)
-    saving = None
+    # The thread that saves must not mix its messages with those of the training.
+    saving, saving_group = None, dist.new_group()
     for n in range(first, args.steps + 1):
         ids, consumed = next_ids(consumed, rank, world)
         inputs, targets = samples(ids)
@@ -48,7 +49,7 @@ def main() -> None:
             if args.async_save:
                 if saving is not None:
                     saving.result()
-                saving = dcp.async_save(state, storage_writer=writer)
+                saving = dcp.async_save(state, storage_writer=writer, process_group=saving_group)
             else:
                 dcp.save(state, storage_writer=writer)
         time.sleep(args.step_ms / 1e3)
