@@ -9,8 +9,9 @@ import pathlib
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Iterator, Optional
+from typing import Any, Optional
 
 import cluster
 

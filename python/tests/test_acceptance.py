@@ -1,9 +1,9 @@
 """The acceptance table: each framework through the kill of a rank, of a node, growth, stop and resume, and a new controller.
 
 Every row holds the same promises. No committed state is lost: the newest checkpoint never goes back. No working job is ended:
-there are as many generations as failures account for. No more than one interval is repeated after a failure. With the same number
-of ranks the weights after every step are those of the undisturbed run, bit by bit; with another one each sample is consumed once
-an epoch, but for the Trainer, which counts batches of the present world.
+there are as many generations as failures account for. Little more than one interval is repeated after a failure. With the same
+number of ranks the weights after every step are those of the undisturbed run, bit by bit; with another one each sample is
+consumed once an epoch, but for the Trainer, which counts batches of the present world.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def framework(request) -> Framework:
 
 
 @pytest.fixture(scope="module")
-def expected(framework, tmp_path_factory) -> "dict[tuple[int, int], StepLine]":
+def expected(framework, tmp_path_factory) -> dict[tuple[int, int], StepLine]:
     """The undisturbed run, by step and rank."""
     lines = acceptance.undisturbed(framework, tmp_path_factory.mktemp("undisturbed"))
     return {(line.step, line.rank): line for line in lines}

@@ -4,11 +4,11 @@ import time
 
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
-from record import EVERY, RankRecord, arguments, network, next_ids, samples
 from torch import nn
 
 import rankguard
 import rankguard.accelerate
+from record import EVERY, RankRecord, arguments, network, next_ids, samples
 
 
 class Place:

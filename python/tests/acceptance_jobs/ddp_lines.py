@@ -4,11 +4,11 @@ import time
 
 import torch
 import torch.distributed as dist
-from record import EVERY, RankRecord, arguments, network, next_ids, samples
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import rankguard
+from record import EVERY, RankRecord, arguments, network, next_ids, samples
 
 
 def main() -> None:

@@ -5,7 +5,6 @@ import time
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from record import EVERY, RankRecord, arguments, network, next_ids, samples
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
@@ -13,6 +12,7 @@ from torch.distributed.fsdp import fully_shard
 
 import rankguard
 import rankguard.dcp
+from record import EVERY, RankRecord, arguments, network, next_ids, samples
 
 
 def main() -> None:

@@ -7,11 +7,11 @@ import warnings
 import torch
 import torch.distributed as dist
 from lightning.pytorch import LightningModule, Trainer
-from record import EVERY, RankRecord, arguments, network, next_ids, samples
 from torch import nn
 
 import rankguard
 import rankguard.lightning
+from record import EVERY, RankRecord, arguments, network, next_ids, samples
 
 
 class Classifier(LightningModule):

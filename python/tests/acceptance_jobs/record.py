@@ -68,7 +68,7 @@ class RankRecord:
         self._generation = int(os.environ.get("RANKGUARD_GENERATION", "0"))
         self._start = {"generation": self._generation, "rank": rank, "world": world}
         path = pathlib.Path(out) / f"g{self._generation:04}-r{rank}-{os.getpid()}.jsonl"
-        self._file = open(path, "w", buffering=1)  # noqa: SIM115
+        self._file = open(path, "w", buffering=1)
         self._write(restored=restored)
 
     def step(self, n: int, ids: "list[int]", weights: "list[torch.Tensor]") -> None:

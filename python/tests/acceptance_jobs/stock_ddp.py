@@ -5,9 +5,10 @@ import time
 
 import torch
 import torch.distributed as dist
-from record import EVERY, RankRecord, arguments, network, next_ids, samples
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+from record import EVERY, RankRecord, arguments, network, next_ids, samples
 
 
 def main() -> None:

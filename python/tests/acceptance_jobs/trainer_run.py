@@ -4,13 +4,13 @@ import time
 
 import torch
 import torch.distributed as dist
-from record import BATCH, EVERY, SAMPLES, RankRecord, arguments, sample
 from torch import nn
 from torch.utils.data import Dataset
 from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 
 import rankguard
 import rankguard.transformers
+from record import BATCH, EVERY, SAMPLES, RankRecord, arguments, sample
 
 
 class Table(Dataset):
