@@ -120,16 +120,17 @@ class Course:
         self.cluster = cluster.Cluster(folder, slots=RANKS, nodes=2, settings=SETTINGS)
         self._followers: list[subprocess.Popen] = []
 
-    def start(self, name: str, nodes: str, *options: str, steps: int = STEPS) -> subprocess.Popen:
-        """`rankguard run`, followed."""
+    def start(self, name: str, nodes: str, *options: str, steps: int = STEPS, job: Optional[str] = None) -> subprocess.Popen:
+        """`rankguard run`, followed; `job` is the name of the job where it is not that of the run's folders."""
         self.out(name).mkdir(exist_ok=True)
         command = [sys.executable, self.framework.path, *self.framework.options, f"--steps={steps}", f"--step-ms={STEP_MS}"]
         command += [f"--out={self.out(name)}"]
         if not self.framework.has_store:
             command += [f"--own={self.folder / name}.pt"]
         store = self.store(name) if self.framework.has_store else None
-        words = ("--nodes", nodes, "--env", "OMP_NUM_THREADS=1", *options)
-        follower = self.cluster.run(name, command, RANKS, store, EVERY, *words)
+        attempt = f"ACCEPTANCE_ATTEMPT={len(self._followers)}"
+        words = ("--nodes", nodes, "--env", "OMP_NUM_THREADS=1", "--env", attempt, *options)
+        follower = self.cluster.run(job or name, command, RANKS, store, EVERY, *words)
         self._followers.append(follower)
         return follower
 
@@ -194,9 +195,11 @@ class Course:
         self._followers[-1].wait(timeout=120)
         assert not cluster.ranks_of(self.framework.path)
 
-    def resume_words(self, name: str) -> tuple[str, ...]:
-        """Options of a run that goes on from the job's store; a stock script finds its own file."""
-        return ("--resume-from", name) if self.framework.has_store else ()
+    def resume(self, name: str) -> subprocess.Popen:
+        """Starts a run that goes on from the job's store; a stock script finds its own file, under any name."""
+        if self.framework.has_store:
+            return self.start(name, "2", "--resume-from", name)
+        return self.start(name, "2", job=f"{name}-again")
 
     def close(self) -> None:
         for follower in self._followers:

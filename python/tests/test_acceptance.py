@@ -120,7 +120,7 @@ def test_stop_and_resume(course: Course, expected) -> None:
     course.await_saved("train", 2 * EVERY)
     course.cancel("train")
     saved = course.saved("train")
-    run = course.start("train", "2", *course.resume_words("train"))
+    run = course.resume("train")
     course.await_saved("train", saved + EVERY)
     assert run.wait(timeout=300) == 0, course.output("train")
     lines = course.records("train")
@@ -146,7 +146,7 @@ def test_new_controller_on_an_old_store(course: Course, expected) -> None:
         assert "--resume-from" in course.output("train")
         assert course.records("train") == before, "ranks ran on a store of another run"
         assert course.saved("train") == saved
-    run = course.start("train", "2", *course.resume_words("train"))
+    run = course.resume("train")
     course.await_saved("train", saved + EVERY)
     assert run.wait(timeout=300) == 0, course.output("train")
     lines = course.records("train")

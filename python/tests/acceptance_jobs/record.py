@@ -62,12 +62,16 @@ def digest(tensors: "list[torch.Tensor]") -> str:
 
 
 class RankRecord:
-    """One line a step: generation, samples, digest of the weights after it. Each process has a file of its own."""
+    """One line a step: generation, samples, digest of the weights after it. Each process has a file of its own.
+
+    Generations of a later `rankguard run` count above those of an earlier one, whatever the controller calls them.
+    """
 
     def __init__(self, out: str, rank: int, world: int, restored: int) -> None:
-        self._generation = int(os.environ.get("RANKGUARD_GENERATION", "0"))
+        attempt = int(os.environ.get("ACCEPTANCE_ATTEMPT", "0"))
+        self._generation = 1_000 * attempt + int(os.environ.get("RANKGUARD_GENERATION", "0"))
         self._start = {"generation": self._generation, "rank": rank, "world": world}
-        path = pathlib.Path(out) / f"g{self._generation:04}-r{rank}-{os.getpid()}.jsonl"
+        path = pathlib.Path(out) / f"g{self._generation:06}-r{rank}-{os.getpid()}.jsonl"
         self._file = open(path, "w", buffering=1)
         self._write(restored=restored)
 
