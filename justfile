@@ -24,7 +24,7 @@ deny:
 test:
     cargo test --workspace
 
-# The Rust tests, then the Python package's: with TORCH_ENV (python/tests/torch_env.sh makes one) also torch, DCP and jobs.
+# The Rust tests with the long ones, then the Python package's with torch and the frameworks (.ci/python).
 # RANKGUARD_TEST_HEAVY is how much of the heavy tests is done, percent: 10 is ten deaths of an agent and a minute alone.
 test-all: test
     #!/usr/bin/env bash
@@ -33,22 +33,15 @@ test-all: test
     cargo test --release -p rankguard-agent --test exactly_once -- --ignored --test-threads 1
     bash agent/tests/promtool.sh target/release/rankguard
     bash checkpoint/tiers/tests/object_stores.sh
-    env=${TORCH_ENV:-}
-    if [ -z "$env" ]; then
-        echo "SKIPPED: TORCH_ENV is not set, so nothing of torch, DCP, DDP, FSDP2, Lightning, Accelerate, transformers and JAX is tested" >&2
-        env=target/python-env
-        [ -x $env/bin/pytest ] || { python3 -m venv $env && $env/bin/pip install -q maturin numpy pytest; }
-    fi
-    export VIRTUAL_ENV=$(cd "$env" && pwd)
-    (cd python && "$VIRTUAL_ENV/bin/maturin" develop --release)
-    "$VIRTUAL_ENV/bin/python" -m pytest python/tests -rs
+    .ci/python
+
+# The Python package: checks and tests, in an environment with torch that is made once (TORCH_ENV names another).
+python *ARGS:
+    .ci/python {{ARGS}}
 
 # The Python sources: style, form, types (strict), types of the native part as built, and that Python 3.9 has all they use.
-check-python ENV:
-    {{ENV}}/bin/ruff check --config python/pyproject.toml python examples
-    {{ENV}}/bin/ruff format --config python/pyproject.toml --check python examples
-    cd python && {{ENV}}/bin/mypy && {{ENV}}/bin/python -m mypy.stubtest rankguard._rankguard
-    {{ENV}}/bin/vermin --target=3.9- --no-tips --violations python/rankguard
+check-python:
+    .ci/python check
 
 # The demo under random kills: seeds FROM to TO.
 chaos FROM="1" TO="20":

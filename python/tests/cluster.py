@@ -35,46 +35,107 @@ def until(what: str, look: Callable[[], Optional[T]], seconds: float = 60.0) -> 
     raise AssertionError(f"waited {seconds:.0f} s for {what}")
 
 
-class Cluster:
-    """A controller and one agent; both end with it."""
+SETTINGS = "[controller.policy]\ngather_ms = 200\npending_ms = 2_000\nsettle_ms = 300\nuser_retries = 5\n"
 
-    def __init__(self, folder: pathlib.Path, slots: int = 2) -> None:
+
+class Cluster:
+    """A controller and an agent on each of some nodes; all end with it."""
+
+    def __init__(self, folder: pathlib.Path, slots: int = 2, nodes: int = 1, settings: str = SETTINGS) -> None:
         self.folder = folder
         self._bin = program()
         assert self._bin is not None
-        self._daemons: list[subprocess.Popen] = []
-        config = folder / "test.toml"
-        config.write_text("[controller.policy]\ngather_ms = 200\npending_ms = 2_000\nsettle_ms = 300\nuser_retries = 5\n")
-        state = folder / "controller"
-        self._daemon("controller", "--config", str(config), "controller", "--listen", "127.0.0.1:0", "--state-dir", str(state))
+        self._slots = slots
+        self._daemons: dict[str, subprocess.Popen] = {}
+        self._controllers = 0
+        (folder / "test.toml").write_text(settings)
+        self.address = "127.0.0.1:0"
+        self._start_controller()
+        for node in range(1, nodes + 1):
+            self._start_agent(f"n{node}")
+        self.await_nodes(nodes)
+
+    def _start_controller(self) -> None:
+        self._controllers += 1
+        state = self.folder / f"controller-{self._controllers}"
+        self._daemon("controller", "controller", "--listen", self.address, "--state-dir", str(state))
         self.address = until("the controller", lambda: _text(state / "controller.addr"))
-        agent = ["agent", "--node", "n1", "--slots", str(slots), "--kernel-log", "off", "--controller", self.address]
-        self._daemon("agent", *agent, "--state-dir", str(folder / "agent"))
-        until("the agent to join", lambda: self.ask("status", "nodes")[:1] or None)
+
+    def _start_agent(self, node: str) -> None:
+        words = ["agent", "--node", node, "--slots", str(self._slots), "--kernel-log", "off", "--controller", self.address]
+        self._daemon(node, *words, "--failure-domain", node, "--state-dir", str(self.folder / f"agent-{node}"))
 
     def _daemon(self, name: str, *args: str) -> None:
-        log = open(self.folder / f"{name}.log", "w")
-        self._daemons.append(subprocess.Popen([self._bin, *args], stdout=log, stderr=log, env=clean()))
+        command = [self._bin, "--config", str(self.folder / "test.toml"), *args]
+        with open(self.folder / f"{name}.log", "a") as log:
+            self._daemons[name] = subprocess.Popen(command, stdout=log, stderr=log, env=clean())
+
+    def _kill(self, name: str) -> None:
+        daemon = self._daemons.pop(name)
+        daemon.kill()
+        daemon.wait()
+
+    def await_nodes(self, count: int) -> None:
+        """Returns when so many nodes are healthy."""
+        healthy = lambda: [node for node in self.ask("status", "nodes") if node["state"] == "healthy"]  # noqa: E731
+        until(f"{count} healthy nodes", lambda: len(healthy()) >= count or None, 120)
+
+    def kill_agent(self, node: str) -> None:
+        """SIGKILL; the ranks below it end with it, as on a node that is lost."""
+        self._kill(node)
+
+    def return_agent(self, node: str) -> None:
+        """Starts a killed agent again on the state that it had."""
+        self._start_agent(node)
+
+    def replace_controller(self) -> None:
+        """Kills the controller and starts one that knows nothing at the same address, for the agents that are there."""
+        self._kill("controller")
+        self._start_controller()
+
+    def replace_agents(self) -> None:
+        """Kills all agents and starts new ones of the same names that know nothing."""
+        for node in [name for name in self._daemons if name != "controller"]:
+            self._kill(node)
+            (self.folder / f"agent-{node}").rename(self.folder / f"agent-{node}-before-{self._controllers}")
+            self._start_agent(node)
 
     def ask(self, *words: str) -> Any:
-        """What the controller answers, parsed."""
+        """The answer of the controller, parsed."""
         args = [self._bin, *words, "--controller", self.address, "--format", "json"]
         return json.loads(subprocess.run(args, check=True, capture_output=True, env=clean(), timeout=60).stdout)
 
+    def job(self, name: str) -> dict[str, Any]:
+        """The controller's view of a job; empty where it knows none of the name."""
+        return next((job for job in self.ask("status", "jobs") if job["spec"]["id"] == name), {})
+
+    def cancel(self, name: str) -> subprocess.CompletedProcess:
+        """`rankguard cancel`."""
+        args = [self._bin, "cancel", name, "--controller", self.address]
+        return subprocess.run(args, capture_output=True, text=True, env=clean(), timeout=120)
+
     @property
     def pids(self) -> list[int]:
-        """Of the controller and the agent."""
-        return [daemon.pid for daemon in self._daemons]
+        """Of the controller and the agents."""
+        return [daemon.pid for daemon in self._daemons.values()]
 
     def run(
-        self, name: str, command: list[str], ranks: int, store: pathlib.Path, every: int, *options: str, restarts: int = 10
+        self,
+        name: str,
+        command: list[str],
+        ranks: int,
+        store: Optional[pathlib.Path],
+        every: int,
+        *options: str,
+        restarts: int = 10,
     ) -> subprocess.Popen:
-        """Starts a job and follows it."""
+        """Starts a job and follows it; its output goes behind that of earlier runs of the name."""
         args = [self._bin, "run", "--controller", self.address, "--name", name, "--ranks-per-node", str(ranks), *options]
-        args += ["--checkpoint-dir", str(store), "--checkpoint-every", str(every), "--max-restarts", str(restarts)]
-        args += ["--workdir", str(self.folder), "--", *command]
-        log = open(self.folder / f"run-{name}.log", "w")
-        return subprocess.Popen(args, stdout=log, stderr=log, env=clean())
+        if store is not None:
+            args += ["--checkpoint-dir", str(store), "--checkpoint-every", str(every)]
+        args += ["--max-restarts", str(restarts), "--workdir", str(self.folder), "--", *command]
+        with open(self.folder / f"run-{name}.log", "a") as log:
+            return subprocess.Popen(args, stdout=log, stderr=log, env=clean())
 
     def log(self) -> str:
         """What everybody said, for a test that fails."""
@@ -82,9 +143,8 @@ class Cluster:
         return "\n".join(f"== {file.name}\n{_text(file)}" for file in files)[-20_000:]
 
     def close(self) -> None:
-        for daemon in reversed(self._daemons):
-            daemon.kill()
-            daemon.wait()
+        for name in reversed(list(self._daemons)):
+            self._kill(name)
 
 
 MARK = "TEST_PROCESS_MARK"
