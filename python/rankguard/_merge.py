@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _arrays
+from . import _arrays, _kinds
 from ._tree import Flat, PerRank, Ref, refs, text_of
 
 
@@ -36,7 +36,7 @@ class Merge:
                 if key in live:
                     live[key] = self.into(live[key], item, (*path, key))
                 elif not any(True for _ in refs(item)):
-                    live[key] = item
+                    live[key] = _kinds.check_made(item, text_of((*path, key)))
             return live
         if type(live) is list and isinstance(saved, list):
             if len(live) == len(saved):
@@ -45,13 +45,19 @@ class Merge:
             elif _has_tensors(live) or any(True for _ in refs(saved)):
                 raise ValueError(f"{text_of(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
             else:
-                live[:] = saved
+                live[:] = _kinds.check_made(saved, text_of(path))
             return live
-        if isinstance(live, tuple) and isinstance(saved, tuple) and _has_tensors(live):
+        if isinstance(saved, _kinds.EnumMember):
+            return _kinds.adopt_member(live, saved, text_of(path))
+        if isinstance(saved, _kinds.NamedValues):
+            _kinds.check_named(live, saved, text_of(path))
+            fields = zip(saved.fields, live, saved.values)
+            return type(live)._make(self.into(one, two, (*path, field)) for field, one, two in fields)
+        if isinstance(live, tuple) and isinstance(saved, tuple) and (_has_tensors(live) or _kinds.needs_live(saved)):
             if len(live) != len(saved):
                 raise ValueError(f"{text_of(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
             return tuple(self.into(one, two, (*path, at)) for at, (one, two) in enumerate(zip(live, saved)))
-        return saved
+        return _kinds.check_made(saved, text_of(path))
 
     def _per_rank(self, live: Any, saved: Any, path: tuple[Any, ...]) -> Any:
         if self.own and isinstance(saved, PerRank):
@@ -66,8 +72,9 @@ def replaced(state: Any, made: dict[str, Any], own: bool) -> Any:
         return made[state.name]
     if isinstance(state, PerRank):
         return state.value if own else None
+    _kinds.check_shallow(state)
     if isinstance(state, dict):
-        return {key: replaced(item, made, own) for key, item in state.items()}
+        return _kinds.like(state, [(key, replaced(item, made, own)) for key, item in state.items()])
     if isinstance(state, list):
         return [replaced(item, made, own) for item in state]
     if isinstance(state, tuple):
