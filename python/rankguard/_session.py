@@ -111,6 +111,18 @@ class Session:
         return self._agent is not None
 
     @property
+    def has_step(self) -> bool:
+        """Whether a step was reported or restored."""
+        return self._stepped
+
+    def nothing_found(self) -> str:
+        """Why there is nothing to restore."""
+        if self._agent is not None:
+            return "the controller has chosen no checkpoint for this generation"
+        place = self._local_place
+        return "the store is empty" if place is None else f"{place.directory} has no checkpoint of the job {place.job!r}"
+
+    @property
     def last_step(self) -> int:
         """The step that was told or restored last; 0 before that."""
         return self._step

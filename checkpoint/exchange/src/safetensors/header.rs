@@ -13,11 +13,7 @@ pub const MAX_HEADER_BYTES: u64 = 100_000_000;
 const METADATA: &str = "__metadata__";
 
 /// Element types of the format that a checkpoint cannot hold, with their width in bits.
-const FOREIGN: [(&str, u64); 3] = [
-    ("F4", 4),
-    ("F6_E2M3", 6),
-    ("F6_E3M2", 6),
-];
+const FOREIGN: [(&str, u64); 3] = [("F4", 4), ("F6_E2M3", 6), ("F6_E3M2", 6)];
 
 /// A tensor and its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
