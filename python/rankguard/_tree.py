@@ -53,7 +53,7 @@ class Flat:
         self.leaves: list[Leaf] = []
         #: Places of values that can only be restored into live ones.
         self.live_kinds: list[str] = []
-        self._names: dict[str, str] = {}
+        self._names: dict[str, tuple[Any, ...]] = {}
         self._stateful: list[tuple[Any, Any]] = []
         self._seen: list[int] = []
         self._state = self._encode(state, path, None)
@@ -146,9 +146,8 @@ class Flat:
 
     def _name(self, path: tuple[Any, ...]) -> str:
         name = text_of(path)
-        spelt = repr(path)
-        if self._names.setdefault(name, spelt) != spelt:
-            raise Unsavable(f"{name}: two tensors have this name, at {self._names[name]} and {spelt}")
+        if self._names.setdefault(name, path) != path:
+            raise Unsavable(f"{name}: two tensors have this name, at {self._names[name]!r} and {path!r}")
         return name
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -388,3 +389,8 @@ def test_a_wrong_socket_of_an_agent_is_named(tmp_path, monkeypatch, kind):
         with pytest.raises(rankguard.RankguardError, match=r"cannot connect to the agent at .*agent.sock.*RANKGUARD_SOCKET"):
             rankguard.connect()
     listener.close()
+
+
+def test_an_error_survives_pickling_so_that_other_ranks_can_read_it():
+    problem = pickle.loads(pickle.dumps(rankguard.RankguardError("why")))
+    assert type(problem) is rankguard.RankguardError and str(problem) == "why"
