@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CaseId, CheckpointCounts, Generation, JobId, JobSpec, NodeId, Placement, Rank, RunId, RunStart, Step, Timestamp};
+use crate::{
+    CaseId, CheckpointCounts, Generation, JobId, JobSpec, NodeId, Placement, Rank, RunId, RunStart, Step, Timestamp,
+};
 
 /// Everything at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

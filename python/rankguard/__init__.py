@@ -21,11 +21,12 @@ Nothing is pickled. numpy, torch and JAX are looked for among the modules that a
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, Optional, Union
 
 from ._arrays import Shard, Unsavable
 from ._connect import connect
-from ._rankguard import RankguardError
+from ._rankguard import RankguardError, __version__
 from ._session import Loaded, Restored, Saved, Session
 from ._tree import SCHEMA, PerRank
 from ._view import Replicate, StateMismatch
@@ -41,6 +42,7 @@ __all__ = [
     "Shard",
     "StateMismatch",
     "Unsavable",
+    "__version__",
     "begin",
     "checkpoint",
     "checkpoint_every",
@@ -49,6 +51,7 @@ __all__ = [
     "done",
     "due",
     "finish",
+    "idle",
     "init",
     "load",
     "newest",
@@ -71,7 +74,7 @@ def init(local_dir: Optional[Union[str, os.PathLike[str]]] = None, **options: An
     an agent, ``when_full`` and ``wait_s`` alone have a meaning; what the agent is set to holds unless one of them is given.
     """
     global _current
-    if _current is not None and not _current.closed:
+    if _current is not None and not _current.closed and not _current.is_fork:
         raise RankguardError("rankguard.init() was called already; call done() before another")
     _current = connect(local_dir, **options)
     return _current
@@ -115,10 +118,16 @@ def finish() -> Optional[Saved]:
 
 
 def restore(
-    state: Any, step: Optional[int] = None, strict: bool = True, replicate: Replicate = ()
+    state: Any,
+    step: Optional[int] = None,
+    strict: bool = True,
+    replicate: Replicate = (),
+    *,
+    only: Optional[Sequence[str]] = None,
+    cast: bool = False,
 ) -> Optional[Restored]:
     """See :meth:`Session.restore`."""
-    return session().restore(state, step, strict, replicate)
+    return session().restore(state, step, strict, replicate, only=only, cast=cast)
 
 
 def load(step: Optional[int] = None, replicate: Replicate = ()) -> Optional[Loaded]:
@@ -134,6 +143,11 @@ def newest() -> Optional[int]:
 def wait(seconds: float = 600.0) -> Optional[int]:
     """See :meth:`Session.wait`."""
     return session().wait(seconds)
+
+
+def idle() -> bool:
+    """See :meth:`Session.idle`."""
+    return session().idle()
 
 
 def counts() -> dict[str, int]:

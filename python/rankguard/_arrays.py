@@ -27,10 +27,14 @@ _NUMPY = {
     "int64": "I64",
     "float64": "F64",
     "complex64": "C64",
+    "complex128": "C128",
     # ml_dtypes, as JAX uses it.
     "bfloat16": "BF16",
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
+    "float8_e8m0fnu": "F8_E8M0",
 }
 
 _TORCH = dict(_NUMPY)
@@ -110,7 +114,7 @@ def _loaded(name: str) -> Any:
 
 def is_array(value: Any) -> bool:
     """Whether it is a tensor of numpy, torch or JAX, or a :class:`Shard` of one."""
-    return isinstance(value, Shard) or _is_numpy(value) or _is_torch(value) or is_jax(value)
+    return isinstance(value, Shard) or _is_numpy(value) or is_torch(value) or is_jax(value)
 
 
 def _is_numpy(value: Any) -> bool:
@@ -118,7 +122,8 @@ def _is_numpy(value: Any) -> bool:
     return numpy is not None and isinstance(value, numpy.ndarray)
 
 
-def _is_torch(value: Any) -> bool:
+def is_torch(value: Any) -> bool:
+    """Whether it is a tensor of torch."""
     torch = _loaded("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
@@ -149,13 +154,13 @@ def described(value: Any) -> dict[str, Any]:
     Empty for what cannot be saved anyhow.
     """
     if isinstance(value, Shard):
-        return {"k": "part"}
-    torch = _is_torch(value)
+        return {"k": "part", **{key: known for key, known in described(value.array).items() if key == "d"}}
+    torch = is_torch(value)
     dtype = _TORCH.get(str(value.dtype).rpartition(".")[2]) if torch else _NUMPY.get(value.dtype.name)
     if dtype is None:
         return {}
     if torch and _is_dtensor(value):
-        return {"k": "part"}
+        return {"k": "part", "d": dtype}
     return {"d": dtype, "s": [int(extent) for extent in value.shape], "k": "torch" if torch else "numpy"}
 
 
@@ -166,9 +171,37 @@ def empty(kind: str, dtype: str, shape: list[int]) -> Any:
         import torch
 
         return torch.empty(shape, dtype=getattr(torch, name))
+    return _numpy().empty(shape, dtype=_numpy_type(name))
+
+
+def scalar_dtype(value: Any, name: str) -> str:
+    """The element type of a scalar of numpy, as the state of a rank spells it."""
+    if value.dtype.name in _NUMPY and value.dtype.kind not in "biufc":
+        # Types of ml_dtypes: their code alone says only how many bytes they have.
+        return str(value.dtype.name)
+    if value.dtype.kind == "V":
+        raise Unsavable(f"{name}: a scalar of {value.dtype} cannot be saved; save its fields as plain values")
+    return str(value.dtype.str)
+
+
+def scalar_of(dtype: str, data: bytes) -> Any:
+    """A scalar of numpy from its bytes."""
+    return _numpy().frombuffer(data, dtype=_numpy_type(dtype))[0]
+
+
+def _numpy_type(name: str) -> Any:
+    """The type of numpy; those that numpy does not have itself are of ml_dtypes."""
+    if name.startswith(("bfloat", "float8")):
+        import ml_dtypes
+
+        return _numpy().dtype(getattr(ml_dtypes, name))
+    return _numpy().dtype(name)
+
+
+def _numpy() -> Any:
     import numpy
 
-    return numpy.empty(shape, dtype=name)
+    return numpy
 
 
 def box_of(name: str, value: Any, *, writable: bool, staging: Optional[Staging] = None) -> Optional[Box]:
@@ -183,7 +216,7 @@ def box_of(name: str, value: Any, *, writable: bool, staging: Optional[Staging] 
             return None
         inner.global_shape, inner.offset = _part_of(name, inner.shape, value)
         return inner
-    if _is_torch(value):
+    if is_torch(value):
         return _torch_box(name, value, writable, staging)
     if is_jax(value):
         if writable:
@@ -208,7 +241,7 @@ def _numpy_box(name: str, array: Any, writable: bool) -> Box:
     numpy = _loaded("numpy")
     dtype = _NUMPY.get(array.dtype.name)
     if dtype is None or array.dtype.hasobject:
-        raise Unsavable(f"{name}: arrays of {array.dtype} cannot be saved")
+        raise Unsavable(f"{name}: arrays of {array.dtype} cannot be saved; {_hint_for(array.dtype)}")
     if not array.dtype.isnative:
         raise Unsavable(f"{name}: its bytes are in the other order; use .astype(array.dtype.newbyteorder('='))")
     if writable and not array.flags.writeable:
@@ -237,9 +270,13 @@ def _torch_box(name: str, tensor: Any, writable: bool, staging: Optional[Staging
         raise Unsavable(f"{name}: ShardedTensor is not supported; use DTensor (FSDP2)")
     else:
         local = tensor.detach()
+    if local.is_quantized:
+        raise Unsavable(f"{name}: a quantized tensor cannot be saved; save its int_repr() with q_scale() and q_zero_point()")
+    if local.layout is not torch.strided and local.layout is not torch.jagged:
+        raise Unsavable(f"{name}: a {local.layout} tensor cannot be saved; save {_parts_of(local)}, or its to_dense()")
     dtype = _TORCH.get(str(local.dtype).rpartition(".")[2])
     if dtype is None:
-        raise Unsavable(f"{name}: tensors of {local.dtype} cannot be saved")
+        raise Unsavable(f"{name}: tensors of {local.dtype} cannot be saved; known are {', '.join(_TORCH)}")
     if local.layout is not torch.strided or local.device.type == "meta" or local.is_quantized:
         raise Unsavable(f"{name}: {local.layout} tensors on {local.device} cannot be saved; only dense ones with data")
     if local.is_conj() or local.is_neg():
@@ -258,6 +295,22 @@ def _torch_box(name: str, tensor: Any, writable: bool, staging: Optional[Staging
 
     nbytes = memory.numel() * memory.element_size()
     return Box(name, dtype, global_shape, offset, shape, memory.data_ptr() if nbytes else 0, nbytes, memory, after, replica)
+
+
+def _parts_of(tensor: Any) -> str:
+    if str(tensor.layout) == "torch.sparse_coo":
+        return "indices() and values() of its coalesce()"
+    return f"{'crow' if str(tensor.layout).endswith(('csr', 'bsr')) else 'ccol'}_indices() and the rest of its parts"
+
+
+def _hint_for(dtype: Any) -> str:
+    if dtype.hasobject or dtype.kind in "SU":
+        return "save .tolist() of it"
+    if dtype.kind in "mM":
+        return "save .view('int64') of it"
+    if dtype.kind == "V":
+        return "save its fields as arrays"
+    return f"known are {', '.join(_NUMPY)}"
 
 
 def _dtensor_part(name: str, tensor: Any) -> Optional[tuple[Any, list[int], int]]:

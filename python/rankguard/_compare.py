@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import _arrays
+from ._kinds import NamedValues
 from ._tree import Flat, PerRank, Ref, refs, text_of
 
 
@@ -39,6 +40,9 @@ class StateComparison:
             self._walk(self._states[id(live)], saved, path)
         elif isinstance(live, dict) and isinstance(saved, dict):
             self._walk_dicts(live, saved, path)
+        elif isinstance(saved, NamedValues) and isinstance(live, tuple):
+            for field, one, two in zip(saved.fields, live, saved.values):
+                self._walk(one, two, (*path, field))
         elif not self._has_objects(live) and not any(True for _ in refs(saved)):
             return
         elif type(live) is type(saved) and isinstance(live, (list, tuple)):

@@ -6,16 +6,22 @@ import os
 import sys
 from typing import Any, Optional, Union
 
+from . import _arguments, _fork
 from ._rankguard import Agent, Local, RankguardError
-from ._session import Session
+from ._session import LocalPlace, Session
 
 
 def connect(local_dir: Optional[Union[str, os.PathLike[str]]] = None, *, checkpoint_every: int = 0, **options: Any) -> Session:
     """A session with the agent that the environment names, else with a store in ``local_dir``."""
+    options = _arguments.check_options(options)
+    checkpoint_every = _arguments.check_integer("checkpoint_every", checkpoint_every)
+    local_dir = None if local_dir is None else _arguments.check_directory("local_dir", local_dir)
+    if os.environ.get("RANKGUARD_SOCKET"):
+        _fork.check_process()
     agent = Agent.connect()
     if agent is not None:
         if "wait_s" in options or "when_full" in options:
-            agent.set_when_full(options.get("when_full", "wait"), float(options.get("wait_s", 600.0)))
+            agent.set_when_full(options.get("when_full", "wait"), options.get("wait_s", 600.0))
         return Session(agent, None)
     if local_dir is None:
         raise RankguardError(
@@ -23,8 +29,10 @@ def connect(local_dir: Optional[Union[str, os.PathLike[str]]] = None, *, checkpo
             "`rankguard run`, or call rankguard.init(local_dir=...) to save into a directory"
         )
     # Not torchrun's run id: that is another one in every run, and the directory was chosen to be found again.
+    named = "job" in options or bool(os.environ.get("RANKGUARD_JOB"))
     options.setdefault("job", os.environ.get("RANKGUARD_JOB") or "local")
-    return Session(None, _agreed(local_dir, options), int(checkpoint_every))
+    place = LocalPlace(local_dir, options["job"], named)
+    return Session(None, _agreed(local_dir, options), checkpoint_every, place)
 
 
 def _agreed(local_dir: Union[str, os.PathLike[str]], options: dict[str, Any]) -> Local:

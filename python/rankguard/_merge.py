@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _arrays
+from . import _arrays, _kinds
 from ._compare import has_objects
 from ._tree import Flat, PerRank, Ref, refs, text_of
 
@@ -48,6 +48,12 @@ class Merge:
             else:
                 live[:] = self._adopted(saved, path)
             return live
+        if isinstance(saved, _kinds.EnumMember):
+            return _kinds.adopt_member(live, saved, text_of(path))
+        if isinstance(saved, _kinds.NamedValues):
+            _kinds.check_named(live, saved, text_of(path))
+            fields = zip(saved.fields, live, saved.values)
+            return type(live)._make(self.into(one, two, (*path, field)) for field, one, two in fields)
         if isinstance(live, tuple) and isinstance(saved, tuple) and (len(live) == len(saved) or has_objects(live, self._states)):
             if len(live) != len(saved):
                 raise ValueError(f"{text_of(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
@@ -65,10 +71,10 @@ class Merge:
     def _adopted(self, saved: Any, path: tuple[Any, ...]) -> Any:
         """A plain value of the checkpoint; values that belong to another rank become ``None``."""
         if self.own:
-            return saved
+            return _kinds.check_made(saved, text_of(path))
         if _has_per_rank(saved):
             self.kept.append(text_of(path))
-        return replaced(saved, {}, False)
+        return replaced(_kinds.check_made(saved, text_of(path)), {}, False)
 
     def _per_rank(self, live: Any, saved: Any, path: tuple[Any, ...]) -> Any:
         if self.own and isinstance(saved, PerRank):
@@ -83,8 +89,9 @@ def replaced(state: Any, made: dict[str, Any], own: bool) -> Any:
         return made[state.name]
     if isinstance(state, PerRank):
         return state.value if own else None
+    _kinds.check_shallow(state)
     if isinstance(state, dict):
-        return {key: replaced(item, made, own) for key, item in state.items()}
+        return _kinds.like(state, [(key, replaced(item, made, own)) for key, item in state.items()])
     if isinstance(state, list):
         return [replaced(item, made, own) for item in state]
     if isinstance(state, tuple):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import time
 import warnings
+import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Optional, Union
 
-from . import _aliases, _arrays, _imported, _merge, _plain_state, _target, _tree
+from . import _aliases, _arguments, _arrays, _casts, _fork, _imported, _merge, _partial, _plain_state, _target, _tree
 from ._plan import RestorePlan
 from ._rankguard import Agent, Local, RankguardError
 from ._view import CheckpointView, Replicate, ReplicatedNames, check_tensors
@@ -62,26 +65,50 @@ class Loaded:
     state: Any
 
 
+@dataclass(frozen=True)
+class LocalPlace:
+    """Where the checkpoints of a local session lie."""
+
+    directory: str
+    job: str
+    #: Whether the caller or the environment named the job; otherwise it is the default.
+    job_named: bool
+
+
 class Session:
     """A rank's run. Trainers use the functions of the package, which have one session for the process.
 
     Calls come from one thread, but for ``step``, which any thread may call at any moment.
     """
 
-    def __init__(self, agent: Optional[Agent], local: Optional[Local], checkpoint_every: int = 0) -> None:
+    def __init__(
+        self,
+        agent: Optional[Agent],
+        local: Optional[Local],
+        checkpoint_every: int = 0,
+        local_place: Optional[LocalPlace] = None,
+    ) -> None:
         self._agent, self._local = agent, local
+        self._local_place = local_place
+        self._pid = os.getpid()
+        self._watch = [_fork.watch(connection) for connection in (agent, local) if connection is not None]
+        if local is not None:
+            _close_at_exit(self)
         self._every = checkpoint_every
         #: Where tensors of a device are copied to, by name; an adapter hands it to :func:`box_of`.
         self.staging = _arrays.Staging()
         self._growth = _plain_state.StateGrowth()
         self._step = 0
+        #: Whether the last wait for a commit failed.
+        self._wait_failed = False
+        #: Whether a step was reported or restored.
+        self._stepped = False
         self._stepped_at = time.monotonic()
         self.closed = False
 
     @property
     def _keeper(self) -> Union[Agent, Local]:
-        if self.closed:
-            raise RankguardError("this session is over; call rankguard.init() for another")
+        self._check_open()
         keeper = self._agent or self._local
         assert keeper is not None
         return keeper
@@ -97,6 +124,18 @@ class Session:
         return self._agent is not None
 
     @property
+    def has_step(self) -> bool:
+        """Whether a step was reported or restored."""
+        return self._stepped
+
+    def nothing_found(self) -> str:
+        """Why there is nothing to restore."""
+        if self._agent is not None:
+            return "the controller has chosen no checkpoint for this generation"
+        place = self._local_place
+        return "the store is empty" if place is None else f"{place.directory} has no checkpoint of the job {place.job!r}"
+
+    @property
     def last_step(self) -> int:
         """The step that was told or restored last; 0 before that."""
         return self._step
@@ -107,7 +146,7 @@ class Session:
         Under an agent it follows the rule of ``rankguard run --checkpoint-every`` and the steps that the controller
         calls, so ask it after every step. Without an agent it is every ``checkpoint_every`` steps of ``init``.
         """
-        step = self._step if step is None else int(step)
+        step = self._step if step is None else _arguments.check_integer("step", step)
         if self.closed or step <= 0:
             return False
         if self._agent is not None:
@@ -121,15 +160,18 @@ class Session:
         part of the step that this rank waited for others, seconds, where the program measures it: in a job whose ranks wait
         for each other only the rest of a step tells the slow rank from the others.
         """
+        n = _arguments.check_integer("n", n)
+        loss, norm = _number("loss", loss), _number("grad_norm", grad_norm)
+        waited_s = None if waited_s is None else _arguments.check_seconds("waited_s", waited_s)
+        self._check_open()
         now = time.monotonic()
         step_ms, self._stepped_at = (now - self._stepped_at) * 1e3, now
-        self._step = int(n)
-        loss, norm = _number("loss", loss), _number("grad_norm", grad_norm)
-        if self._agent is not None and not self.closed:
+        self._step, self._stepped = n, True
+        if self._agent is not None:
             # The agent's step mark has a loss and no norm. A norm that is no number tells what the loss will be.
             told = norm if norm is not None and norm != norm and loss is None else loss
-            own_ms = None if waited_s is None else max(step_ms - float(waited_s) * 1e3, 0.0)
-            self._agent.step(self._step, told, step_ms, own_ms)
+            own_ms = None if waited_s is None else max(step_ms - waited_s * 1e3, 0.0)
+            self._agent.step(n, told, step_ms, own_ms)
 
     def checkpoint(self, state: Any, step: Optional[int] = None) -> Saved:
         """Saves; when it returns, the state may be changed. What is sealed survives this process under an agent.
@@ -137,7 +179,7 @@ class Session:
         ``state`` is a nested dict of tensors and plain values; objects with ``state_dict`` and ``load_state_dict`` are
         asked. Making it durable goes on beside the training.
         """
-        step = self._step if step is None else int(step)
+        step = self._save_step(step)
         flat = _tree.Flat(_top(state))
         boxes, text = self._packed(self._boxes(flat), flat.text(), step)
         sealed, stall_s = self._keeper.checkpoint(step, boxes, text, _tree.SCHEMA)
@@ -148,7 +190,7 @@ class Session:
 
         The tensors must not change in between. Gives what became of it already when it was skipped.
         """
-        step = self._step if step is None else int(step)
+        step = self._save_step(step)
         flat = _tree.Flat(_top(state))
         boxes, text = self._packed(self._boxes(flat), flat.text(), step)
         begun = self._keeper.begin(step, boxes, text, _tree.SCHEMA)
@@ -160,7 +202,14 @@ class Session:
         return None if finished is None else self._saved(self._step, *finished)
 
     def restore(
-        self, state: Any, step: Optional[int] = None, strict: bool = True, replicate: Replicate = ()
+        self,
+        state: Any,
+        step: Optional[int] = None,
+        strict: bool = True,
+        replicate: Replicate = (),
+        *,
+        only: Optional[Sequence[str]] = None,
+        cast: bool = False,
     ) -> Optional[Restored]:
         """Restores into ``state``, in place: tensors keep their memory. ``None`` when there is nothing to restore.
 
@@ -174,7 +223,15 @@ class Session:
         ``True`` for all): then every rank takes those of the first rank. Of plain values that differ every rank takes the
         first rank's with a warning, unless they are named. Arrays of JAX are replaced in their container. ``step`` chooses
         a checkpoint of a local store; under an agent the controller has chosen.
+
+        ``only`` restores the keys below these prefixes (``["model", "optimizer.state"]``) and leaves the rest of the state as
+        it is. ``cast`` converts tensors that were saved with another element type: between floating types, between complex
+        types, and to wider integers; without it another element type is an error.
         """
+        strict, cast = _arguments.check_flag("strict", strict), _arguments.check_flag("cast", cast)
+        step = _arguments.check_optional("step", step)
+        part = None if only is None else _partial.Part(_top(state), only)
+        state = state if part is None else part.view
         with _target.described(self, state, step, strict) as step:
             flat = _tree.Flat(_top(state))
         view = self._look(step)
@@ -182,17 +239,22 @@ class Session:
             # The memory for images of this size is made now, and not in the first save.
             self._fetch(self._places(flat, [])[0], step)
             return None
-        plan = self._planned(view, state, flat, strict, replicate)
+        plan = self._planned(view, state, flat, strict, replicate, part)
         boxes, shared = self._places(flat, plan.comparison.unfilled)
+        if cast:
+            _cast_boxes(boxes, plan)
         if boxes:
             filled = self._fetch(boxes, step)
             if filled is None:
                 raise RankguardError(f"cannot restore step {view.step}: it was removed while it was restored; restore again")
             if filled.step != view.step:
                 # The newest one is damaged, and an older one was taken.
-                plan = self._planned(self._resolved(filled), state, flat, strict, replicate)
+                plan = self._planned(self._resolved(filled), state, flat, strict, replicate, part)
             shared.check()
-        return self._adopt(state, flat, plan)
+        restored = self._adopt(state, flat, plan)
+        if part is not None:
+            part.write_back()
+        return restored
 
     def newest(self) -> Optional[int]:
         """The step that a restore would give: the newest committed, under an agent the controller's choice."""
@@ -225,13 +287,13 @@ class Session:
         boxes = [_arrays.box_of(name, array, writable=True) for name, array in made.items()]
         # The same one, even if another is committed meanwhile.
         self._fetch([box for box in boxes if box is not None], None if self._agent is not None else view.step)
-        self._step = view.step
+        self._step, self._stepped = view.step, True
         return Loaded(view.step, len(view.states), _merge.replaced(saved, made, own))
 
     def save_boxes(self, boxes: list[_arrays.Box], text: str, schema: str, step: Optional[int]) -> Saved:
         """Saves boxes that an adapter has made with :attr:`staging`, and the JSON of this rank."""
         _arrays.synchronize(self.staging)
-        step = self._step if step is None else int(step)
+        step = self._save_step(step)
         told, text = self._packed([box.told() for box in boxes], text, step)
         sealed, stall_s = self._keeper.checkpoint(step, told, text, schema)
         return self._saved(step, sealed, stall_s)
@@ -250,10 +312,14 @@ class Session:
         Under an agent it waits for the copy alone and gives ``None``: the agent writes and the controller commits, also
         after this process has ended.
         """
+        seconds = _arguments.check_seconds("seconds", seconds)
         if self._agent is not None:
+            self._check_open()
             self._agent.finish()
             return None
-        waited = self._local_keeper().wait(seconds)
+        local, self._wait_failed = self._local_keeper(), True
+        waited = local.wait(seconds)
+        self._wait_failed = False
         return None if waited is None else waited[0]
 
     def idle(self) -> bool:
@@ -265,18 +331,69 @@ class Session:
         return dict(self._keeper.counts())
 
     def done(self) -> None:
-        """Tells that all work of this rank is done. A local store is written to the end and closed first."""
-        if self.closed:
+        """Reports that all work of this rank is done. A local store is written to the end and closed first.
+
+        After a :meth:`wait` that failed it waits for no other rank; what is not committed then is a ``RuntimeWarning``. In a
+        fork of the rank's process it does nothing.
+        """
+        if self.closed or self.is_fork:
             return
+        self.closed = True
         if self._agent is not None:
             self._agent.finish()
             self._agent.done()
-        else:
-            try:
-                self.wait()
-            finally:
-                self._local_keeper().close()
+            return
+        assert self._local is not None
+        try:
+            if not self._wait_failed:
+                self._local.wait(600.0)
+        finally:
+            self._close_local()
+
+    @property
+    def is_fork(self) -> bool:
+        """Whether this process is a fork of the one that opened the session."""
+        return self._pid != os.getpid()
+
+    def _close_local(self) -> None:
+        assert self._local is not None
         self.closed = True
+        self._warn_of(self._local.close())
+
+    def _check_open(self) -> None:
+        if self.is_fork:
+            raise RankguardError(
+                f"this process is a fork of the rank's process {self._pid}, and the session belongs to that one; call it there"
+            )
+        if self.closed:
+            raise RankguardError("this session is over; call rankguard.init() for another")
+
+    def _check_job(self) -> None:
+        """Refuses to restore nothing where the name of the job is a default and the store has checkpoints of others."""
+        place = self._local_place
+        if self._local is None or place is None or place.job_named:
+            return
+        others = sorted(job for job in self._local.jobs() if job != place.job)
+        if others:
+            shown = ", ".join(others[:8]) + (f" and {len(others) - 8} more" if len(others) > 8 else "")
+            raise RankguardError(
+                f"cannot restore: {place.directory} has no checkpoint of the job {place.job!r} (the default name), but "
+                f"checkpoints of {shown}; pass init({place.directory!r}, job=...) with one of these, or job={place.job!r} to "
+                "start a new one"
+            )
+
+    def _save_step(self, step: Any) -> int:
+        if step is not None:
+            return _arguments.check_integer("step", step)
+        if not self._stepped:
+            raise RankguardError(
+                "cannot save a checkpoint: its step is unknown; pass step=n, or call rankguard.step(n) after each step"
+            )
+        return self._step
+
+    def _warn_of(self, failures: list[tuple[int, str]]) -> None:
+        for failed, reason in failures:
+            warnings.warn(f"the checkpoint of step {failed} was not made durable: {reason}", RuntimeWarning, stacklevel=4)
 
     def _local_keeper(self) -> Local:
         keeper = self._keeper
@@ -297,6 +414,8 @@ class Session:
 
     def _fetch(self, boxes: list[_arrays.Box], step: Optional[int]) -> Optional[CheckpointView]:
         """Fills the boxes; what is known of the checkpoint."""
+        step = _arguments.check_optional("step", step)
+        self._check_open()
         if self._agent is not None and step is not None:
             job = os.environ.get("RANKGUARD_JOB") or "JOB"
             raise ValueError(
@@ -309,6 +428,7 @@ class Session:
         else:
             given = self._local_keeper().restore(told, step)
         if given is None:
+            self._check_job()
             return None
         for box in boxes:
             if box.after is not None:
@@ -345,10 +465,23 @@ class Session:
         return replace(view, states={**view.states, **texts})
 
     def _planned(
-        self, view: CheckpointView, state: Any, flat: _tree.Flat, strict: bool, replicate: Replicate
+        self,
+        view: CheckpointView,
+        state: Any,
+        flat: _tree.Flat,
+        strict: bool,
+        replicate: Replicate,
+        part: Optional[_partial.Part],
     ) -> RestorePlan:
         replicated = ReplicatedNames(replicate, flat.replicated)
-        plan = RestorePlan(view, _top(state), flat, self._keeper.place(), lambda: self._resolved(view, every=True))
+
+        def pruned(view: CheckpointView) -> CheckpointView:
+            return view if part is None else part.pruned(view)
+
+        def every_state() -> CheckpointView:
+            return pruned(self._resolved(view, every=True))
+
+        plan = RestorePlan(pruned(view), _top(state), flat, self._keeper.place(), every_state)
         plan.check(flat, replicated, strict)
         return plan
 
@@ -383,7 +516,7 @@ class Session:
             merge.into(_top(state), plan.saved)
             kept = merge.kept
         flat.load()
-        self._step = view.step
+        self._step, self._stepped = view.step, True
         return Restored(
             view.step,
             len(view.states),
@@ -401,9 +534,31 @@ class Session:
                 f"no checkpoint of step {step} from this rank: earlier images are not durable yet", RuntimeWarning, stacklevel=3
             )
         if self._local is not None:
-            for failed, reason in self._local.take_failures():
-                warnings.warn(f"the checkpoint of step {failed} was not made durable: {reason}", RuntimeWarning, stacklevel=3)
+            self._warn_of(self._local.take_failures())
+        self._wait_failed = self._wait_failed and not sealed
         return Saved(sealed, stall_s)
+
+
+def _close_at_exit(session: Session) -> None:
+    """Ends a local session that the program did not end, while the interpreter still handles signals."""
+    reference = weakref.ref(session)
+
+    def close() -> None:
+        left = reference()
+        if left is not None and not left.closed and not left.is_fork:
+            left._close_local()
+
+    atexit.register(close)
+    weakref.finalize(session, atexit.unregister, close).atexit = False
+
+
+def _cast_boxes(boxes: list[_arrays.Box], plan: RestorePlan) -> None:
+    """Gives boxes of another element type a buffer of the saved one."""
+    saved = {ref.name: ref.dtype for ref in _tree.refs(plan.saved)}
+    for box in boxes:
+        stored = saved.get(box.name)
+        if stored is not None and stored != box.dtype:
+            _casts.cast_box(box, stored)
 
 
 def given(session: Optional[Session]) -> Session:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
-from . import _arrays, _plain_state
+from . import _arrays, _kinds, _plain_state
 from ._arrays import Unsavable
 
 #: Name and version of the encoding.
@@ -53,7 +53,9 @@ class Flat:
         self.leaves: list[Leaf] = []
         #: Names of tensors of which the first rank's are right for all.
         self.replicated: set[str] = set()
-        self._names: dict[str, str] = {}
+        #: Places of values that can only be restored into live ones.
+        self.live_kinds: list[str] = []
+        self._names: dict[str, tuple[Any, ...]] = {}
         self._stateful: list[tuple[Any, Any]] = []
         self._seen: list[int] = []
         self._state = self._encode(state, path, None)
@@ -79,8 +81,10 @@ class Flat:
         if type(value) is float:
             # As text: a reader of JSON may round the last bit, and there is no NaN.
             return {"$": "float", "v": repr(value)}
-        if type(value) in (bytes, bytearray):
+        if type(value) is bytes:
             return {"$": "bytes", "v": base64.b64encode(value).decode("ascii")}
+        if type(value) is bytearray:
+            return {"$": "bytes", "v": base64.b64encode(value).decode("ascii"), "t": "bytearray"}
         if _arrays.is_array(value):
             name = self._name(path)
             self.leaves.append(Leaf(name, value, replace))
@@ -89,7 +93,12 @@ class Flat:
             return {"$": "per-rank", "v": _inline(value.value, text_of(path))}
         if _is_numpy_scalar(value):
             array = value.reshape(())
-            return {"$": "scalar", "d": value.dtype.str, "v": base64.b64encode(array.tobytes()).decode("ascii")}
+            return {"$": "scalar", "d": _arrays.scalar_dtype(value, text_of(path)), "v": base64.b64encode(array.tobytes()).decode("ascii")}
+        scalar = _kinds.encode_scalar(value) or _kinds.encode_set(value, lambda item: self._key(item, path))
+        if scalar is not None:
+            if scalar["$"] == "enum":
+                self.live_kinds.append(text_of(path))
+            return scalar
         return self._container(value, path)
 
     def _container(self, value: Any, path: tuple[Any, ...]) -> Any:
@@ -106,6 +115,11 @@ class Flat:
                 # Nothing can be put into a tuple; restored values that are no tensors rebuild it as a whole.
                 items = enumerate(value)
                 return {"$": "tuple", "v": [self._encode(item, (*path, at), None) for at, item in items]}
+            if isinstance(value, tuple):
+                self.live_kinds.append(text_of(path))
+                fields = [str(field) for field in value._fields]  # type: ignore[attr-defined]
+                items = [self._encode(item, (*path, field), None) for field, item in zip(fields, value)]
+                return {"$": "named-tuple", "v": items, "f": fields, "t": _kinds.type_name(value)}
             if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
                 state = value.state_dict()
                 self._stateful.append((value, state))
@@ -113,29 +127,32 @@ class Flat:
                 return {"$": "stateful", "v": self._encode(state, path, None)}
         finally:
             self._seen.pop()
-        kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        raise Unsavable(f"{text_of(path)}: a {kind} is neither a tensor nor plain state; save what it is made of")
+        raise Unsavable(
+            f"{text_of(path)}: a {_kinds.type_name(value)} is neither a tensor nor plain state; {_kinds.hint_for(value)}"
+        )
 
     def _dict(self, value: dict[Any, Any], path: tuple[Any, ...]) -> Any:
         # An object of JSON may come back in the order of its keys, and to Python the order is part of the value.
-        plain = all(type(key) is str for key in value) and "$" not in value and list(value) == sorted(value)
+        tag = _kinds.dict_tag(value)
+        plain = not tag and all(type(key) is str for key in value) and "$" not in value and list(value) == sorted(value)
         encoded = [(self._key(key, path), self._encode(item, (*path, key), _setter(value, key))) for key, item in value.items()]
-        return dict(encoded) if plain else {"$": "dict", "v": [list(pair) for pair in encoded]}
+        return dict(encoded) if plain else {"$": "dict", "v": [list(pair) for pair in encoded], **tag}
 
     def _key(self, key: Any, path: tuple[Any, ...]) -> Any:
         if key is None or type(key) in (str, int, float, bool, bytes):
             return self._encode(key, path, None)
         if type(key) is tuple:
             return {"$": "tuple", "v": [self._key(item, path) for item in key]}
+        if type(key) is frozenset:
+            return _kinds.encode_set(key, lambda item: self._key(item, path))
         raise Unsavable(f"{text_of(path)}: a key of type {type(key).__name__} cannot be saved: {key!r}")
 
     def _name(self, path: tuple[Any, ...]) -> str:
         name = text_of(path)
         if name.startswith(_plain_state.NAME_PREFIX):
             raise Unsavable(f"{name}: names that begin with {_plain_state.NAME_PREFIX} belong to rankguard; rename its key")
-        spelt = repr(path)
-        if self._names.setdefault(name, spelt) != spelt:
-            raise Unsavable(f"{name}: two tensors have this name, at {self._names[name]} and {spelt}")
+        if self._names.setdefault(name, path) != path:
+            raise Unsavable(f"{name}: two tensors have this name, at {self._names[name]!r} and {path!r}")
         return name
 
 
@@ -153,6 +170,8 @@ def encode_plain(value: Any, name: str) -> Any:
     flat = Flat(value, (name,))
     if flat.leaves:
         raise Unsavable(f"{name}: a tensor stands where only plain state can be saved")
+    if flat.live_kinds:
+        raise Unsavable(f"{flat.live_kinds[0]}: an enumeration or named tuple cannot be made without a live one; save plain values")
     return flat._state
 
 
@@ -185,21 +204,26 @@ def _decode(value: Any) -> Any:
     if kind == "int":
         return int(inner)
     if kind == "bytes":
-        return base64.b64decode(inner)
+        return bytearray(base64.b64decode(inner)) if value.get("t") == "bytearray" else base64.b64decode(inner)
     if kind == "tensor":
         return Ref(inner, value.get("d"), value.get("s"), value.get("k"))
     if kind == "tuple":
         return tuple(_decode(item) for item in inner)
     if kind == "dict":
-        return {_decode(key): _decode(item) for key, item in inner}
+        return _kinds.make_dict(value, [(_decode(key), _decode(item)) for key, item in inner])
+    if kind in ("set", "frozenset"):
+        return _kinds.decode_set(kind, map(_decode, inner))
+    if kind == "named-tuple":
+        return _kinds.NamedValues(value["t"], tuple(value["f"]), tuple(map(_decode, inner)))
     if kind == "stateful":
         return _decode(inner)
     if kind == "per-rank":
         return PerRank(_outline(inner))
     if kind == "scalar":
-        import numpy
-
-        return numpy.frombuffer(base64.b64decode(inner), dtype=value["d"])[0]
+        return _arrays.scalar_of(value["d"], base64.b64decode(inner))
+    known, made = _kinds.decode_scalar(kind, value)
+    if known:
+        return made
     raise ValueError(f"the state of the checkpoint has a value of kind {kind!r}, which this version does not know")
 
 
@@ -213,6 +237,8 @@ def refs(state: Any) -> Iterable[Ref]:
     elif isinstance(state, (list, tuple)):
         for item in state:
             yield from refs(item)
+    elif isinstance(state, _kinds.NamedValues):
+        yield from refs(state.values)
 
 
 def _setter(container: Any, key: Any) -> Callable[[Any], None]:
@@ -237,6 +263,8 @@ def _is_numpy_scalar(value: Any) -> bool:
 def _inline(value: Any, name: str) -> Any:
     """A value of one rank with its tensors in it."""
     flat = Flat(value)
+    if flat.live_kinds:
+        raise Unsavable(f"{name}.{flat.live_kinds[0]}: a PerRank has no enumerations and named tuples; save plain values")
     tensors = {}
     for leaf in flat.leaves:
         box = _arrays.box_of(f"{name}.{leaf.name}", leaf.value, writable=False)
@@ -253,7 +281,7 @@ def _outline(inner: Any) -> Any:
         if isinstance(value, Ref):
             return _array_of(*tensors[value.name])
         if isinstance(value, dict):
-            return {key: back(item) for key, item in value.items()}
+            return _kinds.like(value, [(key, back(item)) for key, item in value.items()])
         if isinstance(value, list):
             return [back(item) for item in value]
         if isinstance(value, tuple):
@@ -274,13 +302,14 @@ def _bytes_of(box: _arrays.Box) -> bytes:
 
 
 def _array_of(dtype: str, shape: list[int], data: str, kind: str) -> Any:
-    name = next(name for name, known in _arrays._NUMPY.items() if known == dtype)
+    array = _arrays.empty(kind, dtype, shape)
+    box = _arrays.box_of("value", array, writable=True)
     raw = base64.b64decode(data)
-    if kind == "torch":
-        import torch
+    assert box is not None
+    if box.nbytes != len(raw):
+        raise ValueError(f"the checkpoint has {len(raw)} bytes for an array of {box.nbytes}; the state of its rank is damaged")
+    if raw:
+        import ctypes
 
-        flat = torch.frombuffer(bytearray(raw), dtype=getattr(torch, name)) if raw else torch.empty(0)
-        return flat.to(getattr(torch, name)).reshape(shape)
-    import numpy
-
-    return numpy.frombuffer(bytearray(raw), dtype=name).reshape(shape)
+        ctypes.memmove(box.address, raw, len(raw))
+    return array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -38,7 +39,7 @@ class StateUnion:
         return one
 
     def _join_dicts(self, one: dict[Any, Any], other: dict[Any, Any], path: tuple[Any, ...]) -> dict[Any, Any]:
-        joined = dict(one)
+        joined = copy.copy(one)
         for key, item in other.items():
             if key in one:
                 joined[key] = self._join(one[key], item, (*path, key))

@@ -46,7 +46,7 @@ from torch.distributed.checkpoint.storage import StorageWriter as _StorageWriter
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from . import _arrays, _session, _tree
+from . import _arguments, _arrays, _session, _tree
 
 #: Name and version of what stands in a rank's state.
 SCHEMA = "rankguard.dcp/1"
@@ -59,8 +59,12 @@ class StorageWriter(_StorageWriter, AsyncStager):
 
     def __init__(self, step: Optional[int] = None, session: Optional[_session.Session] = None) -> None:
         super().__init__()
-        #: The step that the next save is of. ``None`` takes it from the checkpoint's id, or the last one that was told.
-        self.step = step
+        #: The step of the next save. ``None`` takes it from the end of the checkpoint's id (``dcp.save`` alone), else the last
+        #: one that was reported; a save is refused where there is none.
+        self.step = _arguments.check_optional("step", step)
+        self._staged_step: Optional[int] = None
+        #: Set by DCP for a save that has one, and used up by it.
+        self._checkpoint_id: Optional[_PathLike] = None
         self._session = session
         self._staged: Optional[_Content] = None
 
@@ -77,7 +81,7 @@ class StorageWriter(_StorageWriter, AsyncStager):
         content = _Content(paths, self._given().staging)
         for fqn, value in flat.items():
             content.add(fqn, value)
-        self._seal(content, self.step)
+        self._staged_step = self._seal(content, self.step)
         self._staged = content
         return state_dict
 
@@ -104,13 +108,15 @@ class StorageWriter(_StorageWriter, AsyncStager):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         content, self._staged = self._staged, None
+        checkpoint_id, self._checkpoint_id = self._checkpoint_id, None
         if content is None:
             content = _Content(plan.planner_data or {}, self._given().staging)
             for item in plan.items:
                 content.add_item(item, planner)
-            step = self.step if self.step is not None else _number_at_the_end(self._checkpoint_id)
+            step = self.step if self.step is not None else _number_at_the_end(checkpoint_id)
             self._seal(content, step)
         else:
+            self._check_id(checkpoint_id)
             content.covers(plan)
         session = self._given()
         if not session.under_agent:
@@ -132,10 +138,27 @@ class StorageWriter(_StorageWriter, AsyncStager):
     def _given(self) -> _session.Session:
         return _session.given(self._session)
 
-    def _seal(self, content: _Content, step: Optional[int]) -> None:
-        saved = self._given().save_boxes(content.boxes, content.text(), SCHEMA, step)
+    def _check_id(self, checkpoint_id: Optional[_PathLike]) -> None:
+        """Refuses an id that names another step than the one that was staged: the stager does not get the id."""
+        named = _number_at_the_end(checkpoint_id)
+        if self.step is None and named is not None and named != self._staged_step:
+            raise ValueError(
+                f"cannot save {checkpoint_id!s}: step {self._staged_step} was staged, the last one that was reported; pass "
+                f"StorageWriter(step={named}), since async_save stages before the id is known"
+            )
+
+    def _seal(self, content: _Content, step: Optional[int]) -> int:
+        session = self._given()
+        if step is None and not session.has_step:
+            raise _session.RankguardError(
+                "cannot save a checkpoint: its step is unknown; pass StorageWriter(step=n), call rankguard.step(n) after each "
+                "step, or with dcp.save pass a checkpoint_id that ends with the step"
+            )
+        step = session.last_step if step is None else _arguments.check_integer("step", step)
+        saved = session.save_boxes(content.boxes, content.text(), SCHEMA, step)
         if not saved.sealed:
             raise _session.RankguardError("no memory is free for this image: earlier ones are not durable yet")
+        return step
 
 
 class StorageReader(_StorageReader):
@@ -143,7 +166,7 @@ class StorageReader(_StorageReader):
 
     def __init__(self, step: Optional[int] = None, session: Optional[_session.Session] = None) -> None:
         super().__init__()
-        self.step = step
+        self.step = _arguments.check_optional("step", step)
         self._session = session
         self._objects: dict[str, Any] = {}
         self._sizes: dict[str, list[int]] = {}
@@ -155,7 +178,9 @@ class StorageReader(_StorageReader):
     def read_metadata(self, *args: Any, **kwargs: Any) -> meta.Metadata:
         given = self._given().restore_boxes([], self._wanted_step())
         if given is None:
-            raise _session.RankguardError("there is no checkpoint to load")
+            raise _session.RankguardError(
+                f"there is no checkpoint to load: {self._given().nothing_found()}; save one first, or start without dcp.load"
+            )
         step, states = given
         # What follows reads this one, even if another is committed meanwhile.
         self.step = step

@@ -9,7 +9,9 @@ use rankguard_rank::{RankClient, RankEnv};
 
 use crate::entry::{Told, entries};
 use crate::error::raise;
+use crate::fork_guard::ForkGuard;
 use crate::keeper::{self, Given, Outcome, lock};
+use crate::signals::run_call;
 
 /// Marks that wait while another thread saves; of more, the oldest are dropped and counted.
 const MAX_MARKS: usize = 1024;
@@ -17,7 +19,7 @@ const MAX_MARKS: usize = 1024;
 /// A rank's connection to the agent of its node. Calls may come from any thread; one at a time is served.
 #[pyclass(frozen, module = "rankguard._rankguard")]
 pub(crate) struct Agent {
-    client: Mutex<RankClient>,
+    client: ForkGuard<RankClient>,
     marks: Mutex<Marks>,
 }
 
@@ -32,12 +34,10 @@ impl Agent {
     /// Connects to the agent that the environment names; `None` when it names none.
     #[staticmethod]
     fn connect(py: Python<'_>) -> PyResult<Option<Self>> {
-        let client = py.detach(|| {
-            let env = RankEnv::from_env().map_err(|problem| raise(&problem))?;
-            RankClient::connect(&env).map_err(|problem| raise(&problem))
-        })?;
+        let env = RankEnv::from_env().map_err(|problem| raise(&problem))?;
+        let client = run_call(py, "connect to the agent", || RankClient::connect(&env))?;
         Ok(client.map(|client| Self {
-            client: Mutex::new(client),
+            client: ForkGuard::new(client),
             marks: Mutex::default(),
         }))
     }
@@ -49,56 +49,60 @@ impl Agent {
     }
 
     /// Steps between checkpoints; 0 without checkpoints.
-    fn checkpoint_every(&self, py: Python<'_>) -> u64 {
-        py.detach(|| lock(&self.client).checkpoint_every())
+    fn checkpoint_every(&self, py: Python<'_>) -> PyResult<u64> {
+        self.client
+            .call(py, "read the checkpoint rule", |client| Ok(client.checkpoint_every()))
     }
 
     /// Whether to checkpoint at the end of this step.
-    fn due(&self, py: Python<'_>, step: u64) -> bool {
-        py.detach(|| lock(&self.client).due(Step(step)))
+    fn due(&self, py: Python<'_>, step: u64) -> PyResult<bool> {
+        self.client
+            .call(py, "read the checkpoint rule", |client| Ok(client.due(Step(step))))
     }
 
     /// What was saved and what was not, and step marks that nobody heard.
-    fn counts(&self, py: Python<'_>) -> Vec<(&'static str, u64)> {
-        py.detach(|| {
-            let client = lock(&self.client);
+    fn counts(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
+        self.client.call(py, "count saves", |client| {
             let mut counts = keeper::counted(client.counts());
             counts.push(("marks_dropped", client.marks_dropped() + lock(&self.marks).dropped));
-            counts
+            Ok(counts)
         })
     }
 
     /// What a save does when no slot is free: `wait`, so many seconds at most, `replace-oldest` or `skip`.
     fn set_when_full(&self, py: Python<'_>, when_full: &str, wait_s: f64) -> PyResult<()> {
         let policy = keeper::policy(when_full, wait_s)?;
-        py.detach(|| lock(&self.client).set_policy(policy));
-        Ok(())
+        self.client.call(py, "set the policy", |client| {
+            client.set_policy(policy);
+            Ok(())
+        })
     }
 
     /// Fills the buffers from the checkpoint that this generation starts from; `None` for a fresh start.
     fn restore(&self, py: Python<'_>, wanted: Vec<Told>) -> PyResult<Option<Given>> {
         let mut wanted = entries(wanted)?;
-        let restored = py.detach(|| {
-            let restored = lock(&self.client).restore_into(&mut keeper::places(&mut wanted));
-            restored.map(|restored| restored.map(keeper::given))
-        });
-        restored.map_err(|problem| raise(&problem))
+        self.client.call(py, "restore", |client| {
+            let restored = client.restore_into(&mut keeper::places(&mut wanted))?;
+            Ok(restored.map(keeper::given))
+        })
     }
 
     /// Tells that a step was completed. Never waits: while another thread saves, marks are kept for the next call.
     #[pyo3(signature = (step, loss, step_ms, own_ms))]
-    fn step(&self, step: u64, loss: Option<f64>, step_ms: f64, own_ms: Option<f64>) {
+    fn step(&self, step: u64, loss: Option<f64>, step_ms: f64, own_ms: Option<f64>) -> PyResult<()> {
+        self.client.check_owner("report a step")?;
         let mut marks = lock(&self.marks);
         if marks.waiting.len() == MAX_MARKS {
             marks.waiting.pop_front();
             marks.dropped += 1;
         }
         marks.waiting.push_back((Step(step), loss, step_ms, own_ms));
-        if let Ok(mut client) = self.client.try_lock() {
+        self.client.try_use(|client| {
             for (step, loss, step_ms, own_ms) in marks.waiting.drain(..) {
                 client.step_of(step, loss, step_ms, own_ms);
             }
-        }
+        });
+        Ok(())
     }
 
     /// Copies the tensors into the arena; they may be changed when it returns.
@@ -112,10 +116,10 @@ impl Agent {
     ) -> PyResult<Outcome> {
         let (tensors, state) = (entries(tensors)?, keeper::state(state)?);
         let notes = keeper::notes(&tensors, schema);
-        let saved = py.detach(|| {
-            lock(&self.client).checkpoint_with(keeper::step(step), &keeper::borrowed(&tensors), &state, &notes)
-        });
-        saved.map(keeper::outcome).map_err(|problem| raise(&problem))
+        self.client.call(py, "save a checkpoint", |client| {
+            let saved = client.checkpoint_with(keeper::step(step), &keeper::borrowed(&tensors), &state, &notes)?;
+            Ok(keeper::outcome(saved))
+        })
     }
 
     /// Starts to copy beside the training; gives what became of it already when it was skipped.
@@ -128,23 +132,29 @@ impl Agent {
         schema: &str,
     ) -> PyResult<Option<Outcome>> {
         let (state, (parts, notes)) = (keeper::state(state)?, keeper::parts(tensors, schema)?);
-        let begun = py.detach(|| lock(&self.client).begin(keeper::step(step), parts, state, notes));
-        begun
-            .map(|saved| saved.map(keeper::outcome))
-            .map_err(|problem| raise(&problem))
+        self.client.call(py, "begin a checkpoint", |client| {
+            let begun = client.begin(keeper::step(step), parts, state, notes)?;
+            Ok(begun.map(keeper::outcome))
+        })
     }
 
     /// Waits for what is left of the copy that was begun; `None` when none was.
     fn finish(&self, py: Python<'_>) -> PyResult<Option<Outcome>> {
-        let finished = py.detach(|| lock(&self.client).finish());
-        finished
-            .map(|saved| saved.map(keeper::outcome))
-            .map_err(|problem| raise(&problem))
+        self.client.call(py, "finish a checkpoint", |client| {
+            Ok(client.finish()?.map(keeper::outcome))
+        })
     }
 
-    /// Tells that all work of this rank is done.
+    /// Reports that all work of this rank is done. In a fork it does nothing.
     fn done(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| lock(&self.client).done())
-            .map_err(|problem| raise(&problem))
+        if self.client.is_fork() {
+            return Ok(());
+        }
+        self.client.call(py, "report the end", RankClient::done)
+    }
+
+    /// Closes this process's end of the socket, in a fork.
+    fn leave_to_parent(&self) {
+        self.client.leave(RankClient::leave_to_parent);
     }
 }

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use rankguard_model::with_causes;
 
 create_exception!(
-    _rankguard,
+    rankguard,
     RankguardError,
     PyRuntimeError,
     "The agent or the store did not do what it was asked; the message says what and why."

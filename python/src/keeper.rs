@@ -12,6 +12,9 @@ use serde_json::Value;
 
 use crate::entry::{Entry, Told, entries};
 
+/// Longest time that a setting may name: sums of a few of them with a moment do not overflow.
+const MAX_DURATION: Duration = Duration::from_secs(1_000_000_000);
+
 /// Whether there is an image, and how long the trainer waited, seconds.
 pub(crate) type Outcome = (bool, f64);
 
@@ -26,8 +29,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Seconds as Python gives them.
 pub(crate) fn duration(seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{seconds} is no number of seconds to wait")))
+    let duration = Duration::try_from_secs_f64(seconds).ok();
+    duration
+        .filter(|duration| *duration <= MAX_DURATION)
+        .ok_or_else(|| PyValueError::new_err(format!("{seconds} is no number of seconds to wait (0 to 1e9)")))
 }
 
 /// What a save does when no slot is free, by its name.

@@ -1,7 +1,6 @@
 //! A store in a directory, without an agent, from Python.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -10,25 +9,14 @@ use rankguard_rank::{LocalOptions, LocalRank, RankEnv};
 
 use crate::entry::{Told, entries};
 use crate::error::raise;
-use crate::keeper::{self, Given, Outcome, lock};
+use crate::fork_guard::ForkGuard;
+use crate::keeper::{self, Given, Outcome};
+use crate::signals::run_call;
 
 /// A rank that writes its own images. Calls may come from any thread; one at a time is served.
 #[pyclass(frozen, module = "rankguard._rankguard")]
 pub(crate) struct Local {
-    /// Absent once it is closed.
-    rank: Mutex<Option<LocalRank>>,
-}
-
-impl Local {
-    fn with<T: Send>(
-        &self,
-        py: Python<'_>,
-        work: impl FnOnce(&mut LocalRank) -> Result<T, rankguard_rank::LocalError> + Send,
-    ) -> PyResult<T> {
-        let done = py.detach(|| lock(&self.rank).as_mut().map(work));
-        let done = done.ok_or_else(|| PyValueError::new_err("the local store was closed"))?;
-        done.map_err(|problem| raise(&problem))
-    }
+    rank: ForkGuard<LocalRank>,
 }
 
 #[pymethods]
@@ -73,9 +61,9 @@ impl Local {
             keep,
             generation: generation.map(Generation),
         };
-        let opened = py.detach(|| LocalRank::open(dir, &env, &options));
+        let rank = run_call(py, "open the store", || LocalRank::open(dir, &env, &options))?;
         Ok(Self {
-            rank: Mutex::new(Some(opened.map_err(|problem| raise(&problem))?)),
+            rank: ForkGuard::new(rank),
         })
     }
 
@@ -89,12 +77,13 @@ impl Local {
 
     /// The generation that this run saves under.
     fn generation(&self, py: Python<'_>) -> PyResult<u64> {
-        self.with(py, |rank| Ok(rank.generation().0))
+        self.rank
+            .call(py, "read the generation", |rank| Ok(rank.generation().0))
     }
 
     /// Step and generation of each committed checkpoint, oldest first.
     fn committed(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64)>> {
-        self.with(py, |rank| {
+        self.rank.call(py, "list checkpoints", |rank| {
             let ids = rank.committed()?;
             Ok(ids.into_iter().map(|id| (id.step.0, id.generation.0)).collect())
         })
@@ -102,14 +91,14 @@ impl Local {
 
     /// Makes the memory for images of this size now instead of in the first save.
     fn arm(&self, py: Python<'_>, image_bytes: u64) -> PyResult<()> {
-        self.with(py, |rank| rank.arm(image_bytes))
+        self.rank.call(py, "reserve memory", |rank| rank.arm(image_bytes))
     }
 
     /// Fills the buffers from the newest checkpoint, or that of `step`; `None` when there is none.
     #[pyo3(signature = (wanted, step=None))]
     fn restore(&self, py: Python<'_>, wanted: Vec<Told>, step: Option<u64>) -> PyResult<Option<Given>> {
         let mut wanted = entries(wanted)?;
-        self.with(py, |rank| {
+        self.rank.call(py, "restore", |rank| {
             let restored = rank.restore_into(&mut keeper::places(&mut wanted), step.map(Step))?;
             Ok(restored.map(keeper::given))
         })
@@ -126,7 +115,7 @@ impl Local {
     ) -> PyResult<Outcome> {
         let (tensors, state) = (entries(tensors)?, keeper::state(state)?);
         let notes = keeper::notes(&tensors, schema);
-        self.with(py, |rank| {
+        self.rank.call(py, "save a checkpoint", |rank| {
             let saved = rank.checkpoint(keeper::step(step), &keeper::borrowed(&tensors), &state, &notes)?;
             Ok(keeper::outcome(saved))
         })
@@ -142,7 +131,7 @@ impl Local {
         schema: &str,
     ) -> PyResult<Option<Outcome>> {
         let (state, (parts, notes)) = (keeper::state(state)?, keeper::parts(tensors, schema)?);
-        self.with(py, |rank| {
+        self.rank.call(py, "begin a checkpoint", |rank| {
             Ok(rank
                 .begin(keeper::step(step), parts, state, notes)?
                 .map(keeper::outcome))
@@ -151,23 +140,28 @@ impl Local {
 
     /// Waits for what is left of the copy that was begun; `None` when none was.
     fn finish(&self, py: Python<'_>) -> PyResult<Option<Outcome>> {
-        self.with(py, |rank| Ok(rank.finish()?.map(keeper::outcome)))
+        self.rank.call(py, "finish a checkpoint", |rank| {
+            Ok(rank.finish()?.map(keeper::outcome))
+        })
     }
 
     /// Waits until everything sealed is durable and committed; step and generation of the newest.
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<(u64, u64)>> {
         let limit = keeper::duration(seconds)?;
-        self.with(py, |rank| Ok(rank.wait(limit)?.map(|id| (id.step.0, id.generation.0))))
+        self.rank.call(py, "wait for the commit", |rank| {
+            Ok(rank.wait(limit)?.map(|id| (id.step.0, id.generation.0)))
+        })
     }
 
     /// Whether nothing is being copied, written, committed or cleared away by this rank.
     fn idle(&self, py: Python<'_>) -> PyResult<bool> {
-        self.with(py, |rank| Ok(rank.is_idle()))
+        self.rank
+            .call(py, "read the state of the writer", |rank| Ok(rank.is_idle()))
     }
 
     /// Steps that could not be made durable since this was last asked, each with the reason.
     fn take_failures(&self, py: Python<'_>) -> PyResult<Vec<(u64, String)>> {
-        self.with(py, |rank| {
+        self.rank.call(py, "list failures", |rank| {
             let failures = rank.take_failures().into_iter();
             Ok(failures.map(|(step, reason)| (step.0, reason)).collect())
         })
@@ -175,15 +169,34 @@ impl Local {
 
     /// What was saved and what was not.
     fn counts(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
-        self.with(py, |rank| {
+        self.rank.call(py, "count saves", |rank| {
             let mut counts = keeper::counted(rank.counts());
             counts.push(("failed", rank.failed()));
             Ok(counts)
         })
     }
 
-    /// Writes what is sealed and gives the memory back. May be called twice.
-    fn close(&self, py: Python<'_>) {
-        py.detach(|| drop(lock(&self.rank).take()));
+    /// Jobs that have a folder in the store.
+    fn jobs(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.rank.call(py, "list jobs", |rank| {
+            let jobs = rank.jobs()?.into_iter();
+            Ok(jobs.map(|job| job.to_string()).collect())
+        })
+    }
+
+    /// Writes what is sealed, waits for its commit and gives the memory back; steps that were not committed, each with the
+    /// reason. After a wait that failed or was interrupted it waits for no other rank. May be called twice; in a fork it does
+    /// nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<Vec<(u64, String)>> {
+        let failures = run_call(py, "close the session", || {
+            self.rank.take().map(LocalRank::close).transpose()
+        })?;
+        let failures = failures.unwrap_or_default().into_iter();
+        Ok(failures.map(|(step, reason)| (step.0, reason)).collect())
+    }
+
+    /// Leaves the session to the parent, in a fork.
+    fn leave_to_parent(&self) {
+        self.rank.leave(LocalRank::leave_to_parent);
     }
 }

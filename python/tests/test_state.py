@@ -143,13 +143,13 @@ def test_nan_comes_back():
     ("value", "key"),
     [
         ({"a": {"b": object()}}, "a.b"),
-        ({"a": [1, {2, 3}]}, "a.1"),
+        ({"a": [1, {2, object()}]}, "a.1"),
         ({"fn": print}, "fn"),
-        ({"x": 1 + 2j}, "x"),
+        ({"x": range(3)}, "x"),
         ({"words": np.array(["a", None], dtype=object)}, "words"),
         ({"big": np.zeros(3, dtype=">f4")}, "big"),
         ({"a.b": np.zeros(1), "a": {"b": np.zeros(1)}}, "a.b"),
-        ({"at": {frozenset(): 1}}, "at"),
+        ({"at": {range(3): 1}}, "at"),
     ],
     ids=lambda value: str(value)[:30],
 )

@@ -32,6 +32,10 @@ DTYPES = [
     torch.complex64,
     torch.float8_e4m3fn,
     torch.float8_e5m2,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz,
+    torch.float8_e8m0fnu,
+    torch.complex128,
 ]
 
 
@@ -75,9 +79,10 @@ def test_strided_tensors_and_parameters_are_restored_in_place(session):
     [
         (torch.zeros(3).to_sparse(), "sparse"),
         (torch.zeros(3, device="meta"), "meta"),
-        (torch.zeros(2, dtype=torch.complex128), "complex128"),
+        (torch.quantize_per_tensor(torch.zeros(2), 0.1, 0, torch.qint8), "quantized.*int_repr"),
+        (torch.zeros(2, dtype=torch.complex32), "complex32"),
     ],
-    ids=["sparse", "meta", "complex128"],
+    ids=["sparse", "meta", "quantized", "complex32"],
 )
 def test_tensors_that_cannot_be_saved_are_refused_by_their_key(session, value, why):
     with pytest.raises(rankguard.Unsavable, match=f"^layer.w: .*{why}"):

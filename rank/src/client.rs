@@ -16,7 +16,7 @@ use crate::ClientError;
 use crate::calls::Calls;
 use crate::demand::ArenaDemand;
 use crate::slots::Slots;
-use crate::wire::Wire;
+use crate::wire::{self, Wire};
 use crate::{BackPressure, Counts, RankEnv};
 
 mod restore;
@@ -56,10 +56,7 @@ impl RankClient {
         let Some(path) = &env.socket else {
             return Ok(None);
         };
-        let stream = UnixStream::connect(path).map_err(|source| ClientError::Connect {
-            path: path.clone(),
-            source,
-        })?;
+        let stream = wire::connect(path, ANSWER_WAIT)?;
         Self::over(stream, env).map(Some)
     }
 
@@ -182,6 +179,12 @@ impl RankClient {
     pub fn done(&mut self) -> Result<(), ClientError> {
         let done = Say::Done(v1::RankDone {});
         self.guard(|wire| wire.send(done, Instant::now() + ANSWER_WAIT))
+    }
+
+    /// Closes this process's end of the socket. For a fork of the process that connected: nothing is sent, joined or
+    /// released, and the parent goes on with its own end.
+    pub fn leave_to_parent(mut self) {
+        self.slots.forget_copy();
     }
 
     /// Makes sure that there is an arena for images of this size. A larger one takes the place of a smaller one, whose

@@ -7,14 +7,18 @@ use rankguard_checkpoint::arena::{ArenaError, FillError};
 use rankguard_model::Rank;
 use rankguard_proto::frame::FrameError;
 
+use crate::Interrupted;
+
 /// Why the agent could not be asked, or did not give.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum ClientError {
-    #[error("cannot connect to the agent at {}; is it still running?", path.display())]
+    #[error("cannot connect to the agent at {}, which RANKGUARD_SOCKET names; start the program with `rankguard run`, or unset the variable to run without an agent", path.display())]
     Connect { path: PathBuf, source: io::Error },
     #[error("the agent is gone")]
     Lost { source: io::Error },
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
     #[error("the deadline for {what} passed")]
     Deadline { what: &'static str },
     #[error("cannot read the agent's frame")]

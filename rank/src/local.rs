@@ -6,18 +6,18 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use rankguard_checkpoint::Store;
 use rankguard_checkpoint::arena::Arena;
 use rankguard_checkpoint::format::{CheckpointId, TensorBox};
-use rankguard_checkpoint::restore::{Request, assemble_many};
-use rankguard_checkpoint::source::ChunkSource;
-use rankguard_checkpoint::{Scattered, Store};
-use rankguard_model::{Generation, JobId, Rank, Step};
+use rankguard_model::{Generation, JobId, Step};
 use serde_json::Value;
 
-use crate::folder_run::FolderRun;
 use crate::demand::ArenaDemand;
+use crate::folder_run::FolderRun;
+use crate::interruptible::restore_boxes;
 use crate::local_error::LocalError;
 use crate::slots::{Claim, Owner, Sealed, Slots, Way};
 use crate::writer::{Destination, Writer};
@@ -50,6 +50,9 @@ impl Default for LocalOptions {
     }
 }
 
+/// Images that may wait for the writer at the end of a session: the slots of an arena, and the one in work.
+const MAX_QUEUED: u32 = 4;
+
 /// A rank that keeps its state in a store of its own choice.
 #[derive(Debug)]
 pub struct LocalRank {
@@ -61,6 +64,8 @@ pub struct LocalRank {
     /// The newest step that was sealed.
     sealed: Option<Step>,
     writer: Writer,
+    /// A wait ended without a commit: the end of the session waits for no other rank.
+    gave_up: bool,
 }
 
 impl LocalRank {
@@ -83,6 +88,7 @@ impl LocalRank {
             owner,
             commit_within: options.commit_within,
             keep: options.keep,
+            abandoned: Arc::default(),
         };
         Ok(Self {
             slots: Slots::default(),
@@ -91,6 +97,7 @@ impl LocalRank {
             slot_count: options.slots,
             policy: options.policy,
             sealed: None,
+            gave_up: false,
         })
     }
 
@@ -123,6 +130,11 @@ impl LocalRank {
         let shape = demand.shape(self.slot_count);
         self.slots.arena = Some(Arc::new(Arena::create_shaped("rankguard-local", shape)?));
         Ok(())
+    }
+
+    /// Jobs that have a folder in the store.
+    pub fn jobs(&self) -> Result<Vec<JobId>, LocalError> {
+        Ok(self.to.store.jobs()?)
     }
 
     /// Steps of committed checkpoints, oldest first.
@@ -173,16 +185,9 @@ impl LocalRank {
     fn restore_one(&self, id: CheckpointId, wanted: &mut [(TensorBox, &mut [u8])]) -> Result<RestoredInto, LocalError> {
         let _lease = self.to.store.lease(&self.to.owner.job, id)?;
         let checkpoint = self.to.store.load(&self.to.owner.job, id)?;
-        let sources: [&dyn ChunkSource; 1] = [&self.to.store];
-        let boxes: Vec<TensorBox> = wanted.iter().map(|(boxed, _)| boxed.clone()).collect();
-        let mut out = Scattered(wanted.iter_mut().map(|(_, buffer)| &mut **buffer).collect());
         let same_world = checkpoint.manifest.world_size == self.to.owner.world_size;
-        let request = Request {
-            wanted: &boxes,
-            out: &mut out,
-            reader: same_world.then_some(self.to.owner.rank),
-        };
-        assemble_many(&checkpoint.manifest, &checkpoint.indexes, &mut [request], &sources).map_err(|problem| {
+        let reader = same_world.then_some(self.to.owner.rank);
+        restore_boxes(&self.to.store, &checkpoint, wanted, reader)?.map_err(|problem| {
             let problem = Box::new(problem);
             LocalError::Restore { id, problem }
         })?;
@@ -248,6 +253,9 @@ impl LocalRank {
     /// Waits for what is left of the copy that was begun. `None` when none was.
     pub fn finish(&mut self) -> Result<Option<Saved>, LocalError> {
         let started = Instant::now();
+        let waited = self.slots.wait_for_copy();
+        self.gave_up |= waited.is_err();
+        waited?;
         let Some((_, sealed)) = self.slots.finish() else {
             return Ok(None);
         };
@@ -259,9 +267,15 @@ impl LocalRank {
 
     /// Waits until everything sealed is durable and committed, and says what was not.
     pub fn wait(&mut self, limit: Duration) -> Result<Option<CheckpointId>, LocalError> {
+        let waited = self.wait_for_commit(limit);
+        self.gave_up = waited.is_err();
+        waited
+    }
+
+    fn wait_for_commit(&mut self, limit: Duration) -> Result<Option<CheckpointId>, LocalError> {
         let until = Instant::now() + limit;
         self.finish()?;
-        if !self.writer.drain(limit) {
+        if !self.writer.drain(limit)? {
             return Err(LocalError::Deadline { limit });
         }
         if let Some((step, reason)) = self.take_failures().into_iter().next() {
@@ -307,22 +321,47 @@ impl LocalRank {
         Err(LocalError::StepExists { step, standing, path })
     }
 
+    /// Ends the session: writes what is sealed and waits for its commit, but for no other rank once a wait has failed or was
+    /// interrupted. An interrupt ends the wait for other ranks and is returned as an error. Gives what was not made durable.
+    pub fn close(mut self) -> Result<Vec<(Step, String)>, LocalError> {
+        let finished = self.finish();
+        let drained = if self.gave_up || finished.is_err() {
+            Ok(false)
+        } else {
+            self.writer.drain(self.to.commit_within.saturating_mul(MAX_QUEUED))
+        };
+        self.to.abandoned.store(true, Ordering::Relaxed);
+        self.writer.stop();
+        let failures = self.take_failures();
+        drained?;
+        finished.map(|_| failures)
+    }
+
+    /// Leaves the session to the process that opened it. For a fork of that process: nothing is written, joined or unlocked.
+    pub fn leave_to_parent(mut self) {
+        self.slots.forget_copy();
+        self.writer.forget_thread();
+    }
+
     fn claim(&mut self, demand: ArenaDemand) -> Result<Option<Claim>, LocalError> {
         self.finish()?;
         self.take_arena(demand)?;
         let (writer, policy) = (&self.writer, self.policy);
-        Ok(self.slots.claim(policy, |left| {
+        let claimed = self.slots.claim(policy, |left| {
             if policy == BackPressure::ReplaceOldest {
                 writer.give_up_oldest();
             } else {
                 writer.wait_for_change(left);
             }
-        }))
+        });
+        self.gave_up |= claimed.is_err();
+        Ok(claimed?)
     }
 
     fn queue(&mut self, sealed: Sealed, since: Instant) -> Saved {
         let arena = self.slots.arena.clone().expect("it was filled");
         self.sealed = Some(sealed.step);
+        self.gave_up = false;
         self.writer.push(arena, sealed.slot, sealed.step);
         Saved {
             stall: sealed.blocked.max(since.elapsed()),

@@ -10,6 +10,8 @@ use rankguard_checkpoint::restore::RestoreError;
 use rankguard_checkpoint::{ReadFailure, StoreError};
 use rankguard_model::{Rank, Step};
 
+use crate::Interrupted;
+
 /// Why a local store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
@@ -68,6 +70,10 @@ pub enum LocalError {
     NotDurable { step: Step, reason: String },
     #[error("not all is written after {limit:?}")]
     Deadline { limit: Duration },
+    #[error("cannot commit step {step}: the session was closed while rank {rank} had left no shard ({} is missing)", path.display())]
+    Abandoned { step: Step, rank: Rank, path: PathBuf },
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
 }
 
 impl LocalError {

@@ -1,6 +1,7 @@
 //! Filling the slots of an arena, at once or beside the training, and what happens when none is free.
 
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,9 @@ use rankguard_checkpoint::arena::{Arena, FillError, Filled, ImageOf, Streaming};
 use rankguard_checkpoint_format::TensorBox;
 use rankguard_model::{Generation, JobId, Ledger, Rank, Step};
 use serde_json::Value;
+
+use crate::Interrupted;
+use crate::interrupt::{CHECK_INTERVAL, check_interrupts};
 
 /// How long a window may be full, and nothing taken out of it, where the policy names no time: then the save is skipped
 /// and counted.
@@ -133,6 +137,8 @@ struct Copying {
     step: Step,
     blocked: Duration,
     worker: JoinHandle<Result<Filled, FillError>>,
+    /// Disconnected when the worker has ended.
+    ended: Receiver<()>,
 }
 
 /// The rank's end of an arena.
@@ -204,12 +210,18 @@ impl Slots {
 
     /// A slot by the rules of `policy`. `make_room` is told how long it may take; it returns when a slot may have
     /// become free.
-    pub(crate) fn claim(&mut self, policy: BackPressure, mut make_room: impl FnMut(Duration)) -> Option<Claim> {
-        let arena = self.arena.clone()?;
+    pub(crate) fn claim(
+        &mut self,
+        policy: BackPressure,
+        mut make_room: impl FnMut(Duration),
+    ) -> Result<Option<Claim>, Interrupted> {
+        let Some(arena) = self.arena.clone() else {
+            return Ok(None);
+        };
         let last = self.last;
         let free = || arena.slot_to_fill(last).map(|slot| Claim { slot, replace: false });
         if let Some(claim) = free() {
-            return Some(claim);
+            return Ok(Some(claim));
         }
         match policy {
             BackPressure::Wait(limit) => {
@@ -220,10 +232,11 @@ impl Slots {
                     if left.is_zero() {
                         break;
                     }
-                    make_room(left);
+                    make_room(left.min(CHECK_INTERVAL));
                     if let Some(claim) = free() {
-                        return Some(claim);
+                        return Ok(Some(claim));
                     }
+                    check_interrupts()?;
                 }
             }
             BackPressure::ReplaceOldest => {
@@ -235,13 +248,13 @@ impl Slots {
                 };
                 if given.is_some() {
                     self.counts.replaced += 1;
-                    return given;
+                    return Ok(given);
                 }
             }
             BackPressure::Skip => {}
         }
         self.counts.skipped += 1;
-        None
+        Ok(None)
     }
 
     /// Describes the image where the slot is a window.
@@ -321,7 +334,11 @@ impl Slots {
     ) -> std::io::Result<()> {
         let arena = self.arena.clone().expect("a slot of it was claimed");
         let owner = owner.clone();
-        let copy = move || way.take(&arena, owner.of(step, &state.1), &borrowed(&parts), &state.0);
+        let (ending, ended) = channel();
+        let copy = move || {
+            let _ending: Sender<()> = ending;
+            way.take(&arena, owner.of(step, &state.1), &borrowed(&parts), &state.0)
+        };
         let worker = std::thread::Builder::new()
             .name("rankguard-copy".to_owned())
             .spawn(copy)?;
@@ -329,13 +346,30 @@ impl Slots {
             step,
             blocked: started.elapsed(),
             worker,
+            ended,
         });
         Ok(())
     }
 
+    /// Waits for the end of the copy that was begun, if there is one. An interrupt leaves the copy under way.
+    pub(crate) fn wait_for_copy(&mut self) -> Result<(), Interrupted> {
+        let Some(copying) = &self.copying else { return Ok(()) };
+        while let Err(RecvTimeoutError::Timeout) = copying.ended.recv_timeout(CHECK_INTERVAL) {
+            check_interrupts()?;
+        }
+        Ok(())
+    }
+
+    /// Gives the copy, if there is one, to the process that began it; this one is a fork of it and has no copying thread.
+    pub(crate) fn forget_copy(&mut self) {
+        std::mem::forget(self.copying.take());
+    }
+
     /// Waits for what is left of the copy that was begun, and gives its step and what became of it. `None` when none was.
     pub(crate) fn finish(&mut self) -> Option<(Step, Result<Option<Sealed>, FillError>)> {
-        let Copying { step, blocked, worker } = self.copying.take()?;
+        let Copying {
+            step, blocked, worker, ..
+        } = self.copying.take()?;
         let started = Instant::now();
         let filled = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Some((step, self.note(filled, step, || blocked + started.elapsed())))

@@ -5,18 +5,54 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rankguard_proto::frame::{self, FrameReader};
 use rankguard_proto::v1::{CheckpointCalled, FromRank, ToRank, from_rank, to_rank};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, recvmsg, send, socket_with,
+};
 
 use crate::ClientError;
+use crate::interrupt::{CHECK_INTERVAL, check_interrupts};
 
 /// Descriptors that may ride with one read. The protocol sends one at a time.
 const FDS_A_READ: usize = 4;
+
+/// Pause between two attempts to connect while the queue of the agent's socket is full.
+const CONNECT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Connects to the socket at `path` within `limit`.
+pub(crate) fn connect(path: &Path, limit: Duration) -> Result<UnixStream, ClientError> {
+    let until = Instant::now() + limit;
+    let refused = |errno: Errno| ClientError::Connect {
+        path: path.to_owned(),
+        source: errno.into(),
+    };
+    let address = SocketAddrUnix::new(path).map_err(refused)?;
+    loop {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(refused)?;
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => {
+                let stream = UnixStream::from(socket);
+                let blocking = stream.set_nonblocking(false);
+                blocking.map_err(|source| ClientError::Lost { source })?;
+                return Ok(stream);
+            }
+            // The queue of connections is full, or a signal arrived.
+            Err(Errno::AGAIN | Errno::INTR) if Instant::now() < until => {}
+            Err(Errno::AGAIN) => return Err(refused(Errno::TIMEDOUT)),
+            Err(errno) => return Err(refused(errno)),
+        }
+        check_interrupts()?;
+        std::thread::sleep(CONNECT_PAUSE);
+    }
+}
 
 /// One end of the socket.
 #[derive(Debug)]
@@ -135,12 +171,13 @@ impl Wire {
 
     fn wait(&self, flags: PollFlags, until: Instant, what: &'static str) -> Result<(), ClientError> {
         loop {
+            check_interrupts()?;
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(ClientError::Deadline { what });
             }
             let mut fds = [PollFd::new(&self.stream, flags)];
-            match poll(&mut fds, Some(&timespec(left))) {
+            match poll(&mut fds, Some(&timespec(left.min(CHECK_INTERVAL)))) {
                 Ok(0) | Err(Errno::INTR) => {}
                 // A hang-up counts as ready: the read or write that follows says what happened.
                 Ok(_) => return Ok(()),

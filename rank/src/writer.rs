@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use rankguard_checkpoint::{Store, give_way, retention};
 use rankguard_model::{Rank, ShardSeal, Step, with_causes};
 
 use crate::folder_run::FolderRun;
+use crate::interrupt::{CHECK_INTERVAL, Interrupted, check_interrupts};
 use crate::local_error::LocalError;
 use crate::slots::Owner;
 
@@ -36,6 +38,8 @@ pub(crate) struct Destination {
     pub(crate) keep: u32,
     /// The run of the folder.
     pub(crate) folder: Arc<FolderRun>,
+    /// Set at the end of the session: no shard of another rank is waited for any more.
+    pub(crate) abandoned: Arc<AtomicBool>,
 }
 
 /// The writer, from the trainer's side.
@@ -133,18 +137,25 @@ impl Writer {
     }
 
     /// Returns when nothing is left to write: `false` when that takes longer than `limit`.
-    pub(crate) fn drain(&self, limit: Duration) -> bool {
+    pub(crate) fn drain(&self, limit: Duration) -> Result<bool, Interrupted> {
         let until = Instant::now() + limit;
         let mut state = self.shared.lock();
         while !state.queue.is_empty() || state.busy {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return false;
+                return Ok(false);
             }
-            let waited = self.shared.changed.wait_timeout(state, left);
+            // The check may run a signal handler, which must not meet the lock.
+            drop(state);
+            check_interrupts()?;
+            state = self.shared.lock();
+            if state.queue.is_empty() && !state.busy {
+                break;
+            }
+            let waited = self.shared.changed.wait_timeout(state, left.min(CHECK_INTERVAL));
             state = waited.expect("no holder of the writer's state panics").0;
         }
-        true
+        Ok(true)
     }
 
     /// Whether nothing is left to write or to clear away.
@@ -158,6 +169,19 @@ impl Writer {
         self.shared.lock().failures.drain(..).collect()
     }
 
+    /// Ends the thread once what is queued is written: each write and each wait for the others ends within its deadline.
+    pub(crate) fn stop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.shared.tell(|state| state.stop = true);
+            let _ = thread.join();
+        }
+    }
+
+    /// Leaves the thread to the process that started it; this one is a fork of it and has no such thread.
+    pub(crate) fn forget_thread(&mut self) {
+        std::mem::forget(self.thread.take());
+    }
+
     /// How many images could not be made durable, in all.
     pub(crate) fn failed(&self) -> u64 {
         self.shared.lock().failed
@@ -165,12 +189,8 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// What is sealed is written first: each write and each wait for the others ends within its deadline.
     fn drop(&mut self) {
-        self.shared.tell(|state| state.stop = true);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.stop();
     }
 }
 
@@ -257,7 +277,12 @@ impl Destination {
     /// The shard of another rank, as soon as its index is there: an index appears after the image is durable.
     fn seal_of(&self, id: CheckpointId, rank: Rank, until: Instant) -> Result<ShardSeal, LocalError> {
         let path = self.store.index_path(&self.owner.job, id, rank)?;
-        if !looking(until, || path.symlink_metadata().is_ok()) {
+        let found = self.look(until, || path.symlink_metadata().is_ok())?;
+        if !found && self.abandoned.load(Ordering::Relaxed) {
+            let step = id.step;
+            return Err(LocalError::Abandoned { step, rank, path });
+        }
+        if !found {
             let (step, within) = (id.step, self.commit_within);
             return Err(LocalError::Missing {
                 step,
@@ -298,27 +323,27 @@ impl Destination {
     pub(crate) fn wait_committed(&self, id: CheckpointId, until: Instant) -> Result<bool, LocalError> {
         let job = &self.owner.job;
         let mut failed = None;
-        let there = looking(until, || match self.store.committed_ids(job) {
+        let there = self.look(until, || match self.store.committed_ids(job) {
             Ok(ids) => ids.last().is_some_and(|newest| *newest >= id),
             Err(problem) => {
                 failed = Some(problem);
                 true
             }
-        });
+        })?;
         failed.map_or(Ok(there), |problem| Err(problem.into()))
     }
-}
-
-/// Looks again and again for what another rank leaves; `false` when it is not there in time.
-fn looking(until: Instant, mut there: impl FnMut() -> bool) -> bool {
-    let since = Instant::now();
-    while !there() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return false;
+    /// Looks again and again for what another rank leaves; `false` when it is not there in time, or the session has ended.
+    fn look(&self, until: Instant, mut there: impl FnMut() -> bool) -> Result<bool, Interrupted> {
+        let since = Instant::now();
+        while !there() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.abandoned.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            check_interrupts()?;
+            let pause = (since.elapsed() / LOOKS_A_WAIT).clamp(LOOKS.0, LOOKS.1);
+            std::thread::sleep(pause.min(left));
         }
-        let pause = (since.elapsed() / LOOKS_A_WAIT).clamp(LOOKS.0, LOOKS.1);
-        std::thread::sleep(pause.min(left));
+        Ok(true)
     }
-    true
 }

@@ -23,7 +23,7 @@ type Decode = fn(&[u8]) -> f64;
 /// Reads an element, or half of a complex one.
 fn decoder(dtype: Dtype) -> Option<(usize, Decode)> {
     Some(match dtype {
-        Dtype::F64 => (8, |bytes| f64::from_le_bytes(fixed(bytes))),
+        Dtype::F64 | Dtype::C128 => (8, |bytes| f64::from_le_bytes(fixed(bytes))),
         Dtype::F32 | Dtype::C64 => (4, |bytes| f32::from_le_bytes(fixed(bytes)).into()),
         Dtype::Bf16 => (2, |bytes| {
             f32::from_bits(u32::from(u16::from_le_bytes(fixed(bytes))) << 16).into()

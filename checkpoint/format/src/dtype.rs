@@ -26,6 +26,10 @@ pub enum Dtype {
     I64,
     F64,
     C64,
+    F8E4M3Fnuz,
+    F8E5M2Fnuz,
+    F8E8M0,
+    C128,
 }
 
 /// A name that is no element type.
@@ -41,7 +45,7 @@ fn known() -> String {
 }
 
 /// Type, name, bytes an element.
-const TABLE: [(Dtype, &str, u64); 16] = [
+const TABLE: [(Dtype, &str, u64); 20] = [
     (Dtype::Bool, "BOOL", 1),
     (Dtype::U8, "U8", 1),
     (Dtype::I8, "I8", 1),
@@ -58,6 +62,10 @@ const TABLE: [(Dtype, &str, u64); 16] = [
     (Dtype::I64, "I64", 8),
     (Dtype::F64, "F64", 8),
     (Dtype::C64, "C64", 8),
+    (Dtype::F8E4M3Fnuz, "F8_E4M3FNUZ", 1),
+    (Dtype::F8E5M2Fnuz, "F8_E5M2FNUZ", 1),
+    (Dtype::F8E8M0, "F8_E8M0", 1),
+    (Dtype::C128, "C128", 16),
 ];
 
 impl Dtype {

@@ -41,6 +41,9 @@ impl Mapping {
         let base = unsafe { mmap(std::ptr::null_mut(), length, access, MapFlags::SHARED, fd, 0) }?;
         let base = NonNull::new(base).expect("the kernel maps nothing at address zero unless asked to");
         let mapping = Self { base, length };
+        // A fork of a rank (a data loader's worker) has no part in its arena and does not keep it alive.
+        // SAFETY: exactly the range that was mapped; the advice changes no content.
+        unsafe { madvise(mapping.base.as_ptr(), length, Advice::LinuxDontFork) }?;
         for range in touched {
             mapping.touch(range.start as usize, (range.end - range.start) as usize)?;
         }

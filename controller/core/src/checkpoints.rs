@@ -6,7 +6,9 @@ use rankguard_checkpoint_format::{CheckpointId, Manifest};
 use rankguard_checkpoint_schedule::agreement::Tally;
 use rankguard_checkpoint_schedule::pairs;
 use rankguard_checkpoint_schedule::retention::{Kept, Retention, stay};
-use rankguard_model::{CheckpointCounts, CheckpointView, CopyTier, Generation, JobId, Rank, RunId, ShardSeal, Step, StoreClaim, Timestamp};
+use rankguard_model::{
+    CheckpointCounts, CheckpointView, CopyTier, Generation, JobId, Rank, RunId, ShardSeal, Step, StoreClaim, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{COMMITTED_MAX, STALLS_SHOWN};

@@ -100,6 +100,7 @@ impl RankClient {
     /// Waits for what is left of the copy that was begun and tells the agent. `None` when none was.
     pub fn finish(&mut self) -> Result<Option<Saved>, ClientError> {
         let started = Instant::now();
+        self.slots.wait_for_copy()?;
         let Some((step, sealed)) = self.slots.finish() else {
             return Ok(None);
         };
@@ -137,7 +138,7 @@ impl RankClient {
         }
         self.take_arena(demand)?;
         let look = |left: Duration| std::thread::sleep(left.min(LOOK));
-        Ok(self.slots.claim(self.policy(), look))
+        Ok(self.slots.claim(self.policy(), look)?)
     }
 
     /// Tells the agent of a sealed slot; `since` is when the trainer began to wait for this.

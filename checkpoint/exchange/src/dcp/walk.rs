@@ -137,6 +137,9 @@ pub(crate) fn dtype_of(name: &str) -> Option<Dtype> {
         "int8" => Dtype::I8,
         "float8_e4m3fn" => Dtype::F8E4M3,
         "float8_e5m2" => Dtype::F8E5M2,
+        "float8_e4m3fnuz" => Dtype::F8E4M3Fnuz,
+        "float8_e5m2fnuz" => Dtype::F8E5M2Fnuz,
+        "float8_e8m0fnu" => Dtype::F8E8M0,
         "uint16" => Dtype::U16,
         "int16" | "short" => Dtype::I16,
         "float16" | "half" => Dtype::F16,
@@ -148,6 +151,7 @@ pub(crate) fn dtype_of(name: &str) -> Option<Dtype> {
         "int64" | "long" => Dtype::I64,
         "float64" | "double" => Dtype::F64,
         "complex64" | "cfloat" => Dtype::C64,
+        "complex128" | "cdouble" => Dtype::C128,
         _ => return None,
     })
 }
