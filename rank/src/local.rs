@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::arena::Arena;
 use rankguard_checkpoint::format::{CheckpointId, TensorBox};
-use rankguard_model::{Generation, JobId, Step};
+use rankguard_model::{Generation, JobId, Rank, Step};
 use serde_json::Value;
 
 use crate::demand::ArenaDemand;
