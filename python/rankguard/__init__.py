@@ -114,9 +114,7 @@ def finish() -> Optional[Saved]:
     return session().finish()
 
 
-def restore(
-    state: Any, step: Optional[int] = None, strict: bool = True, replicate: Replicate = ()
-) -> Optional[Restored]:
+def restore(state: Any, step: Optional[int] = None, strict: bool = True, replicate: Replicate = ()) -> Optional[Restored]:
     """See :meth:`Session.restore`."""
     return session().restore(state, step, strict, replicate)
 

@@ -48,7 +48,11 @@ class Merge:
             else:
                 live[:] = self._adopted(saved, path)
             return live
-        if isinstance(live, tuple) and isinstance(saved, tuple) and (len(live) == len(saved) or has_objects(live, self._states)):
+        if (
+            isinstance(live, tuple)
+            and isinstance(saved, tuple)
+            and (len(live) == len(saved) or has_objects(live, self._states))
+        ):
             if len(live) != len(saved):
                 raise ValueError(f"{text_of(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
             return tuple(self.into(one, two, (*path, at)) for at, (one, two) in enumerate(zip(live, saved)))

@@ -339,9 +339,7 @@ class Session:
         texts = {rank: data.decode("utf-8") for rank, (_, data) in found.items()}
         return replace(view, states={**view.states, **texts})
 
-    def _planned(
-        self, view: CheckpointView, state: Any, flat: _tree.Flat, strict: bool, replicate: Replicate
-    ) -> RestorePlan:
+    def _planned(self, view: CheckpointView, state: Any, flat: _tree.Flat, strict: bool, replicate: Replicate) -> RestorePlan:
         replicated = ReplicatedNames(replicate, flat.replicated)
         plan = RestorePlan(view, _top(state), flat, self._keeper.place(), lambda: self._resolved(view, every=True))
         plan.check(flat, replicated, strict)
