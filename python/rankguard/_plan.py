@@ -83,9 +83,7 @@ class RestorePlan:
             problems.append(f"the checkpoint does not have: {listed(self.comparison.unfilled)}")
         if problems:
             ranks = len(self.view.states)
-            raise StateMismatch(
-                f"cannot restore step {self.view.step}, saved by {ranks} ranks: {'; '.join(problems)}. {_HINT}"
-            )
+            raise StateMismatch(f"cannot restore step {self.view.step}, saved by {ranks} ranks: {'; '.join(problems)}. {_HINT}")
 
     def _warn(self, replicated: ReplicatedNames) -> None:
         """Names what is taken of the first rank and was not said to be the same for all."""

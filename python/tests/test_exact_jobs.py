@@ -7,7 +7,7 @@ import pytest
 
 import cluster
 
-SCRIPT = '''
+SCRIPT = """
 import glob, json, os, signal, sys, time
 import numpy as np
 import rankguard
@@ -38,7 +38,7 @@ for n in range(restored.step + 1 if restored else 1, 13):
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(0.02)
 rankguard.done()
-'''
+"""
 
 
 @pytest.mark.parametrize("options", [(), ("--checkpoint-window", "1")], ids=["whole", "window"])

@@ -4,10 +4,10 @@ import json
 import subprocess
 import warnings
 
-import cluster
 import numpy as np
 import pytest
 
+import cluster
 import rankguard
 from rankguard import PerRank, Shard, StateMismatch, _plain_state
 
@@ -103,7 +103,7 @@ def test_tensors_that_differ_come_back_to_each_rank_and_are_refused_elsewhere(tm
         assert found.differing == ["bn.running_mean", "bn.num_batches_tracked"]
         assert live["bn"]["running_mean"].tolist() == [0] * 3
     session = rankguard.connect(tmp_path, job="test")
-    with pytest.raises(StateMismatch, match="bn.running_mean"):
+    with pytest.raises(StateMismatch, match=r"bn\.running_mean"):
         session.load()
     assert int(session.load(replicate=True).state["bn"]["num_batches_tracked"]) == 0
     session.done()
@@ -154,7 +154,7 @@ def test_arrays_that_share_memory_are_restored_or_refused(tmp_path):
     live = np.zeros(6)
     restored(tmp_path / "tied", [{"a": live, "b": live}])
     assert live.tolist() == tied.tolist()
-    with pytest.raises(ValueError, match="a: it shares memory with another tensor of the live state .b."):
+    with pytest.raises(ValueError, match=r"a: it shares memory with another tensor of the live state .b."):
         restored(tmp_path / "untied", [{"a": live, "b": live}])
     # Interleaved arrays share a range and no element.
     both = np.zeros(12)
@@ -243,7 +243,7 @@ def test_a_part_that_another_rank_saved_differently_is_refused_at_the_same_world
     lives = [{"w": np.zeros(2, dtype=np.int64)} for _ in range(2)]
     restored(tmp_path, lives)
     assert [live["w"].tolist() for live in lives] == [[0, 0], [1, 1]]
-    with pytest.raises(rankguard.RankguardError, match="w .*differ"):
+    with pytest.raises(rankguard.RankguardError, match=r"w .*differ"):
         restored(tmp_path, [{"w": np.zeros(2, dtype=np.int64)}])
 
 

@@ -20,7 +20,21 @@ TORCH = importlib.util.find_spec("torch") is not None
 
 NUMPY_TYPES = ["bool", "int8", "uint16", "float16", "float32", "int64", "float64", "complex64"]
 TORCH_TYPES = ["bool", "int8", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float16", "float32", "int64"]
-PLAIN = [None, True, 7, -(1 << 70), 0.1, float("nan"), -0.0, "text", b"\x00\xff", [1, [2.5]], (1, ("a",)), {3: "x", "y": ()}, {}]
+PLAIN = [
+    None,
+    True,
+    7,
+    -(1 << 70),
+    0.1,
+    float("nan"),
+    -0.0,
+    "text",
+    b"\x00\xff",
+    [1, [2.5]],
+    (1, ("a",)),
+    {3: "x", "y": ()},
+    {},
+]
 
 
 def random_bytes(dice, dtype, count):
