@@ -8,7 +8,7 @@ use std::time::Duration;
 use std::{process, thread};
 
 use pyo3::prelude::*;
-use rankguard_rank::{check_interrupts, Interrupted, ClientError, LocalError, LocalRank, RankClient};
+use rankguard_rank::{ClientError, Interrupted, LocalError, LocalRank, RankClient, check_interrupts};
 
 use crate::error::RankguardError;
 use crate::keeper::lock;
