@@ -6,7 +6,7 @@ import difflib
 import math
 import operator
 import os
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 #: Largest step, generation and count: what a signed word holds.
 MAX_INTEGER = (1 << 63) - 1
@@ -87,7 +87,7 @@ def check_when_full(value: Any) -> str:
     return str(value)
 
 
-_OPTIONS = {
+_OPTIONS: dict[str, Callable[[Any], Any]] = {
     "job": check_job,
     "rank": lambda value: check_integer("rank", value, 0, MAX_RANKS - 1),
     "world_size": lambda value: check_integer("world_size", value, 1, MAX_RANKS),

@@ -12,7 +12,7 @@ from typing import Union
 
 from ._rankguard import Agent, Local, RankguardError
 
-_connections: "weakref.WeakValueDictionary[int, _Holder]" = weakref.WeakValueDictionary()
+_connections: weakref.WeakValueDictionary[int, _Holder] = weakref.WeakValueDictionary()
 #: Process of an agent's session, once there was one. Forks inherit it.
 _owner = 0
 

@@ -143,7 +143,9 @@ def check_named(live: Any, saved: NamedValues, path: str) -> None:
         raise _needs_live(path, f"a {saved.type_name}", live)
     fields = tuple(getattr(live, "_fields", ()))
     if fields != saved.fields:
-        raise ValueError(f"{path}: cannot restore a {saved.type_name}: it has the fields {fields}, the saved one {saved.fields}")
+        raise ValueError(
+            f"{path}: cannot restore a {saved.type_name}: it has the fields {fields}, the saved one {saved.fields}"
+        )
 
 
 def check_made(saved: Any, path: str) -> Any:
@@ -179,7 +181,9 @@ def hint_for(value: Any) -> str:
     if hasattr(type(value), "__dataclass_fields__"):
         return "save dataclasses.asdict(...) of it"
     if isinstance(value, (list, str, bytes, int, float, tuple)):
-        return f"convert it to {next(kind for kind in (list, str, bytes, int, float, tuple) if isinstance(value, kind)).__name__}"
+        return (
+            f"convert it to {next(kind for kind in (list, str, bytes, int, float, tuple) if isinstance(value, kind)).__name__}"
+        )
     return "save what it is made of"
 
 

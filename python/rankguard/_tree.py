@@ -93,7 +93,11 @@ class Flat:
             return {"$": "per-rank", "v": _inline(value.value, text_of(path))}
         if _is_numpy_scalar(value):
             array = value.reshape(())
-            return {"$": "scalar", "d": _arrays.scalar_dtype(value, text_of(path)), "v": base64.b64encode(array.tobytes()).decode("ascii")}
+            return {
+                "$": "scalar",
+                "d": _arrays.scalar_dtype(value, text_of(path)),
+                "v": base64.b64encode(array.tobytes()).decode("ascii"),
+            }
         scalar = _kinds.encode_scalar(value) or _kinds.encode_set(value, lambda item: self._key(item, path))
         if scalar is not None:
             if scalar["$"] == "enum":
@@ -171,7 +175,9 @@ def encode_plain(value: Any, name: str) -> Any:
     if flat.leaves:
         raise Unsavable(f"{name}: a tensor stands where only plain state can be saved")
     if flat.live_kinds:
-        raise Unsavable(f"{flat.live_kinds[0]}: an enumeration or named tuple cannot be made without a live one; save plain values")
+        raise Unsavable(
+            f"{flat.live_kinds[0]}: an enumeration or named tuple cannot be made without a live one; save plain values"
+        )
     return flat._state
 
 

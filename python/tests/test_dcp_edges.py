@@ -46,7 +46,9 @@ def test_a_staged_step_that_is_not_of_the_id_is_refused(session, group):
 
 def test_a_load_from_an_empty_store_names_it(session, group, tmp_path):
     reader = rankguard.dcp.StorageReader(session=session)
-    with pytest.raises(BaseException, match=r"no checkpoint to load: .*store has no checkpoint of the job 'test'; save one first"):
+    with pytest.raises(
+        BaseException, match=r"no checkpoint to load: .*store has no checkpoint of the job 'test'; save one first"
+    ):
         dcp.load({"w": torch.zeros(3)}, storage_reader=reader)
 
 

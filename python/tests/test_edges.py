@@ -175,7 +175,9 @@ def in_fork(work):
     return subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("work", ["pass", "rankguard.done()", "del session; rankguard._current = None", "import gc; gc.collect()"])
+@pytest.mark.parametrize(
+    "work", ["pass", "rankguard.done()", "del session; rankguard._current = None", "import gc; gc.collect()"]
+)
 def test_a_fork_ends_without_a_word(work):
     done = in_fork(work)
     assert (done.returncode, done.stderr) == (0, "")
@@ -196,7 +198,9 @@ def test_a_fork_ends_without_a_word(work):
 )
 def test_a_fork_does_not_speak_for_its_parent(call):
     done = in_fork(call)
-    assert done.returncode == 1 and "is a fork of the rank's process" in done.stderr and "panicked" not in done.stderr, done.stderr
+    assert done.returncode == 1 and "is a fork of the rank's process" in done.stderr and "panicked" not in done.stderr, (
+        done.stderr
+    )
 
 
 def _worker(n):
