@@ -89,7 +89,13 @@ def read_records(folder: pathlib.Path) -> list[StepLine]:
 
 
 def effective_steps(lines: list[StepLine]) -> dict[int, list[StepLine]]:
-    """The steps that the final state consists of: of each step, what the newest generation did that has taken it."""
+    """The steps that the final state consists of: of each step, what the newest generation did that has taken it.
+
+    Steps of an earlier generation behind the last one of the newest are no part of it.
+    """
+    newest = lines[-1].generation
+    last = max(line.step for line in lines if line.generation == newest)
+    lines = [line for line in lines if line.step <= last]
     steps: dict[int, list[StepLine]] = {}
     for line in lines:
         known = steps.get(line.step)
