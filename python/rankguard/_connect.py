@@ -4,26 +4,54 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Optional, Union
+from typing import Any, Literal, Optional, Union
 
 from ._rankguard import Agent, Local, RankguardError
 from ._session import Session
 
+#: What a save does when no slot is free.
+WhenFull = Literal["wait", "replace-oldest", "skip"]
 
-def connect(local_dir: Optional[Union[str, os.PathLike[str]]] = None, *, checkpoint_every: int = 0, **options: Any) -> Session:
-    """A session with the agent that the environment names, else with a store in ``local_dir``."""
+
+def connect(
+    local_dir: Optional[Union[str, os.PathLike[str]]] = None,
+    *,
+    checkpoint_every: int = 0,
+    job: Optional[str] = None,
+    rank: Optional[int] = None,
+    world_size: Optional[int] = None,
+    generation: Optional[int] = None,
+    slots: int = 1,
+    when_full: Optional[WhenFull] = None,
+    wait_s: Optional[float] = None,
+    commit_within_s: float = 600.0,
+    keep: int = 0,
+) -> Session:
+    """A session with the agent that the environment names, else with a store in ``local_dir``; options as in ``init``."""
     agent = Agent.connect()
+    full: str = "wait" if when_full is None else when_full
+    waits = 600.0 if wait_s is None else float(wait_s)
     if agent is not None:
-        if "wait_s" in options or "when_full" in options:
-            agent.set_when_full(options.get("when_full", "wait"), float(options.get("wait_s", 600.0)))
+        if when_full is not None or wait_s is not None:
+            agent.set_when_full(full, waits)
         return Session(agent, None)
     if local_dir is None:
         raise RankguardError(
             "there is no agent here (RANKGUARD_SOCKET is not set) and no local store: start the trainer with "
             "`rankguard run`, or call rankguard.init(local_dir=...) to save into a directory"
         )
-    # Not torchrun's run id: that is another one in every run, and the directory was chosen to be found again.
-    options.setdefault("job", os.environ.get("RANKGUARD_JOB") or "local")
+    options: dict[str, Any] = {
+        # Not torchrun's run id: that is another one in every run, and the directory was chosen to be found again.
+        "job": job or os.environ.get("RANKGUARD_JOB") or "local",
+        "generation": generation,
+        "slots": slots,
+        "when_full": full,
+        "wait_s": waits,
+        "commit_within_s": commit_within_s,
+        "keep": keep,
+    }
+    named = {"rank": rank, "world_size": world_size}
+    options.update({name: value for name, value in named.items() if value is not None})
     return Session(None, _agreed(local_dir, options), int(checkpoint_every))
 
 

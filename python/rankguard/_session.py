@@ -9,7 +9,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any, Optional, Union
 
-from . import _arrays, _imported, _merge, _tree
+from . import _arrays, _imported, _load, _merge, _tree
 from ._rankguard import Agent, Local, RankguardError
 
 __all__ = ["Loaded", "RankguardError", "Restored", "Saved", "Session", "given", "place"]
@@ -166,27 +166,19 @@ class Session:
     def load(self, step: Optional[int] = None) -> Optional[Loaded]:
         """The checkpoint as a new state, for those who have none to restore into. ``None`` when there is nothing.
 
-        It costs the memory of the whole state, and tensors that were saved in parts (DTensors, :class:`Shard`) are refused:
-        :meth:`restore` puts them where they belong.
+        It costs the memory of the whole state: tensors that ranks saved in parts (DTensors, :class:`Shard`) and those of DCP
+        become full tensors on the CPU.
         """
         given = self.restore_boxes([], step)
         if given is None:
             return None
         found, states = given
-        if _imported.named(states) is not None:
-            raise RankguardError(f"step {found} was imported and knows names alone; use restore() with a state to fill")
-        own, saved = _own(states)
-        made: dict[str, Any] = {}
-        for ref in _tree.refs(saved):
-            if ref.dtype is None or ref.shape is None or ref.kind is None:
-                why = "was saved in parts" if ref.kind == "part" else "was saved without its shape"
-                raise _arrays.Unsavable(f"{ref.name}: it {why}; use restore() with a state to fill")
-            made[ref.name] = _arrays.empty(ref.kind, ref.dtype, ref.shape)
-        boxes = [_arrays.box_of(name, array, writable=True) for name, array in made.items()]
+        own = _saved_state(found, states)
         # The same one, even if another is committed meanwhile.
-        self.restore_boxes([box for box in boxes if box is not None], None if self._agent is not None else found)
+        wanted = None if self._agent is not None else found
+        state = _load.assemble(found, states, own, lambda boxes: _fill(self, boxes, wanted))
         self._step = found
-        return Loaded(found, len(states), _merge.replaced(saved, made, own))
+        return Loaded(found, len(states), state)
 
     def save_boxes(self, boxes: list[_arrays.Box], text: str, schema: str, step: Optional[int]) -> Saved:
         """Saves boxes that an adapter has made with :attr:`staging`, and the JSON of this rank."""
@@ -315,6 +307,25 @@ def place() -> tuple[int, int]:
     if torch is not None and torch.is_available() and torch.is_initialized():
         return torch.get_rank(), torch.get_world_size()
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def load_path(path: Union[str, os.PathLike[str]], job: Optional[str], step: Optional[int]) -> Optional[Loaded]:
+    """A checkpoint in a directory as a new state, without a session; see :func:`rankguard.load`."""
+    found = _load.load_path(path, job, step, lambda states: _saved_state(step or 0, states))
+    return None if found is None else Loaded(*found)
+
+
+def _fill(session: Session, boxes: list[_arrays.Box], step: Optional[int]) -> None:
+    session.restore_boxes(boxes, step)
+
+
+def _saved_state(step: int, states: dict[int, str]) -> tuple[bool, Any]:
+    """Whether this rank saved the state itself, and the state with references to tensors."""
+    dcp = _load.dcp_state(states)
+    if dcp is not None:
+        return False, dcp
+    _load.refuse_imported(step, states)
+    return _own(states)
 
 
 def _own(states: dict[int, str]) -> tuple[bool, Any]:

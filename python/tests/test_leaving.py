@@ -192,3 +192,40 @@ def test_two_sharded_ranks_leave_as_whole_tensors(tmp_path):
             folder.mkdir()
             export(tmp_path / store, 4, folder / name, "--format", kind)
             read_back(kind, folder / name, want, folder)
+            found = rankguard.load(path=tmp_path / store)
+            assert found.step == 4 and found.world_size == 2
+            same(found.state, want)
+
+
+def same(one, two):
+    if isinstance(two, torch.Tensor):
+        assert one.dtype == two.dtype and torch.equal(one, two)
+    elif isinstance(two, dict):
+        assert set(one) == set(two)
+        for key in two:
+            same(one[key], two[key])
+    elif isinstance(two, (list, tuple)):
+        assert len(one) == len(two)
+        for a, b in zip(one, two):
+            same(a, b)
+    else:
+        assert one == two
+
+
+def test_a_folder_is_loaded_without_a_session(tmp_path, session):
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed")
+    part = rankguard.Shard(numpy.arange(6.0).reshape(2, 3), (2, 3), (0, 0))
+    session.checkpoint({"w": torch.ones(2), "part": part, "epoch": 3}, step=4)
+    session.wait()
+    (checkpoint,) = (tmp_path / "store" / "test").glob("*/MANIFEST")
+    for path in (tmp_path / "store", tmp_path / "store" / "test", checkpoint.parent):
+        found = rankguard.load(path=path)
+        assert (found.step, found.world_size, found.state["epoch"]) == (4, 1, 3)
+        assert torch.equal(found.state["w"], torch.ones(2)) and (found.state["part"] == part.array).all()
+    assert rankguard.load(4, path=tmp_path / "store", job="test").step == 4
+    for wrong in ({"job": "other"}, {"step": 9}):
+        with pytest.raises((rankguard.RankguardError, ValueError)):
+            rankguard.load(path=tmp_path / "store", **wrong)
+    with pytest.raises(rankguard.RankguardError, match="no directory"):
+        rankguard.load(path=tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
