@@ -25,9 +25,9 @@ from collections.abc import Sequence
 from typing import Any, Optional, Union
 
 from ._arrays import Shard, Unsavable
-from ._connect import connect
+from ._connect import WhenFull, connect
 from ._rankguard import RankguardError, __version__
-from ._session import Loaded, Restored, Saved, Session
+from ._session import Loaded, Restored, Saved, Session, load_path
 from ._tree import SCHEMA, PerRank
 from ._view import Replicate, StateMismatch
 
@@ -64,7 +64,20 @@ __all__ = [
 _current: Optional[Session] = None
 
 
-def init(local_dir: Optional[Union[str, os.PathLike[str]]] = None, **options: Any) -> Session:
+def init(
+    local_dir: Optional[Union[str, os.PathLike[str]]] = None,
+    *,
+    checkpoint_every: int = 0,
+    job: Optional[str] = None,
+    rank: Optional[int] = None,
+    world_size: Optional[int] = None,
+    generation: Optional[int] = None,
+    slots: int = 1,
+    when_full: Optional[WhenFull] = None,
+    wait_s: Optional[float] = None,
+    commit_within_s: float = 600.0,
+    keep: int = 0,
+) -> Session:
     """Begins: with the agent of this node, else with a store in ``local_dir``.
 
     Call it after ``torch.distributed.init_process_group`` where there is one: without an agent, rank 0 then chooses the
@@ -76,7 +89,19 @@ def init(local_dir: Optional[Union[str, os.PathLike[str]]] = None, **options: An
     global _current
     if _current is not None and not _current.closed and not _current.is_fork:
         raise RankguardError("rankguard.init() was called already; call done() before another")
-    _current = connect(local_dir, **options)
+    _current = connect(
+        local_dir,
+        checkpoint_every=checkpoint_every,
+        job=job,
+        rank=rank,
+        world_size=world_size,
+        generation=generation,
+        slots=slots,
+        when_full=when_full,
+        wait_s=wait_s,
+        commit_within_s=commit_within_s,
+        keep=keep,
+    )
     return _current
 
 
@@ -130,8 +155,23 @@ def restore(
     return session().restore(state, step, strict, replicate, only=only, cast=cast)
 
 
-def load(step: Optional[int] = None, replicate: Replicate = ()) -> Optional[Loaded]:
-    """See :meth:`Session.load`."""
+def load(
+    step: Optional[int] = None,
+    replicate: Replicate = (),
+    *,
+    path: Optional[Union[str, os.PathLike[str]]] = None,
+    job: Optional[str] = None,
+) -> Optional[Loaded]:
+    """The checkpoint as a new state, full tensors on the CPU; see :meth:`Session.load`.
+
+    With ``path`` it needs no :func:`init` and reads only, for notebooks and tools: a store (``--checkpoint-dir``,
+    ``local_dir``), the folder of a job in it, or that of one checkpoint. ``job`` chooses where a store has several; ``step``
+    is the newest without it.
+    """
+    if path is not None:
+        return load_path(path, job, step, replicate)
+    if job is not None:
+        raise ValueError("cannot load by job: job chooses among the jobs of path, which is absent; name path too")
     return session().load(step, replicate)
 
 

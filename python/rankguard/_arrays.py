@@ -150,17 +150,20 @@ def broadcast_buffers(value: Any) -> list[str]:
 def described(value: Any) -> dict[str, Any]:
     """What is needed to make the array anew: ``d`` its element type, ``s`` its shape, ``k`` whose array it is.
 
-    A part of something larger is only called that (``part``): nobody can tell which part another process would want.
-    Empty for what cannot be saved anyhow.
+    A part of something larger is of kind ``part``: ``s`` is the shape of the whole and ``w`` the library. Empty for what
+    cannot be saved.
     """
     if isinstance(value, Shard):
-        return {"k": "part", **{key: known for key, known in described(value.array).items() if key == "d"}}
+        inner = described(value.array)
+        if "d" not in inner:
+            return {"k": "part"}
+        return {"k": "part", "d": inner["d"], "s": [int(n) for n in value.global_shape], "w": inner.get("w", inner["k"])}
     torch = is_torch(value)
     dtype = _TORCH.get(str(value.dtype).rpartition(".")[2]) if torch else _NUMPY.get(value.dtype.name)
     if dtype is None:
         return {}
     if torch and _is_dtensor(value):
-        return {"k": "part", "d": dtype}
+        return {"k": "part", "d": dtype, "s": [int(extent) for extent in value.shape], "w": "torch"}
     return {"d": dtype, "s": [int(extent) for extent in value.shape], "k": "torch" if torch else "numpy"}
 
 

@@ -4,16 +4,43 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Optional, Union
+from typing import Any, Literal, Optional, Union
 
 from . import _arguments, _fork
 from ._rankguard import Agent, Local, RankguardError
 from ._session import LocalPlace, Session
 
+#: What a save does when no slot is free.
+WhenFull = Literal["wait", "replace-oldest", "skip"]
 
-def connect(local_dir: Optional[Union[str, os.PathLike[str]]] = None, *, checkpoint_every: int = 0, **options: Any) -> Session:
-    """A session with the agent that the environment names, else with a store in ``local_dir``."""
-    options = _arguments.check_options(options)
+
+def connect(
+    local_dir: Optional[Union[str, os.PathLike[str]]] = None,
+    *,
+    checkpoint_every: int = 0,
+    job: Optional[str] = None,
+    rank: Optional[int] = None,
+    world_size: Optional[int] = None,
+    generation: Optional[int] = None,
+    slots: int = 1,
+    when_full: Optional[WhenFull] = None,
+    wait_s: Optional[float] = None,
+    commit_within_s: float = 600.0,
+    keep: int = 0,
+) -> Session:
+    """A session with the agent that the environment names, else with a store in ``local_dir``; options as in ``init``."""
+    named = {
+        "job": job,
+        "rank": rank,
+        "world_size": world_size,
+        "generation": generation,
+        "slots": slots,
+        "when_full": when_full,
+        "wait_s": wait_s,
+        "commit_within_s": commit_within_s,
+        "keep": keep,
+    }
+    options = _arguments.check_options(named)
     checkpoint_every = _arguments.check_integer("checkpoint_every", checkpoint_every)
     local_dir = None if local_dir is None else _arguments.check_directory("local_dir", local_dir)
     if os.environ.get("RANKGUARD_SOCKET"):
@@ -29,9 +56,9 @@ def connect(local_dir: Optional[Union[str, os.PathLike[str]]] = None, *, checkpo
             "`rankguard run`, or call rankguard.init(local_dir=...) to save into a directory"
         )
     # Not torchrun's run id: that is another one in every run, and the directory was chosen to be found again.
-    named = "job" in options or bool(os.environ.get("RANKGUARD_JOB"))
+    is_named = "job" in options or bool(os.environ.get("RANKGUARD_JOB"))
     options.setdefault("job", os.environ.get("RANKGUARD_JOB") or "local")
-    place = LocalPlace(local_dir, options["job"], named)
+    place = LocalPlace(local_dir, options["job"], is_named)
     return Session(None, _agreed(local_dir, options), checkpoint_every, place)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Optional, Union
 
-from . import _aliases, _arguments, _arrays, _casts, _fork, _imported, _merge, _partial, _plain_state, _target, _tree
+from . import _aliases, _arguments, _arrays, _casts, _fork, _imported, _load, _merge, _partial, _plain_state, _target, _tree
 from ._plan import RestorePlan
 from ._rankguard import Agent, Local, RankguardError
 from ._view import CheckpointView, Replicate, ReplicatedNames, check_tensors
@@ -264,31 +264,28 @@ class Session:
     def load(self, step: Optional[int] = None, replicate: Replicate = ()) -> Optional[Loaded]:
         """The checkpoint as a new state, for those who have none to restore into. ``None`` when there is nothing.
 
-        It costs the memory of the whole state, and tensors that were saved in parts (DTensors, :class:`Shard`) are refused:
-        :meth:`restore` puts them where they belong. ``replicate`` is that of :meth:`restore`.
+        It costs the memory of the whole state: tensors that ranks saved in parts (DTensors, :class:`Shard`) and those of DCP
+        become full tensors on the CPU. ``replicate`` is that of
+        :meth:`restore`.
         """
         view = self._look(step)
         if view is None:
             return None
-        if _imported.named(view.states) is not None:
-            raise RankguardError(f"step {view.step} was imported and knows names alone; use restore() with a state to fill")
+        whole = self._resolved(view, every=True)
         place = self._keeper.place()
-        own = view.is_own(place)
-        saved = view.own_state(place) if own else self._resolved(view, every=True).union(min(view.states)).state
+        own, saved = False, _load.dcp_state(whole.states)
+        if saved is None:
+            _load.refuse_imported(view.step, view.states)
+            own = view.is_own(place)
+            saved = view.own_state(place) if own else whole.union(min(view.states)).state
         if not own:
             names = (ref.name for ref in _tree.refs(saved))
             check_tensors(view, names, ReplicatedNames(replicate), place[1])
-        made: dict[str, Any] = {}
-        for ref in _tree.refs(saved):
-            if ref.dtype is None or ref.shape is None or ref.kind is None:
-                why = "was saved in parts" if ref.kind == "part" else "was saved without its shape"
-                raise _arrays.Unsavable(f"{ref.name}: it {why}; use restore() with a state to fill")
-            made[ref.name] = _arrays.empty(ref.kind, ref.dtype, ref.shape)
-        boxes = [_arrays.box_of(name, array, writable=True) for name, array in made.items()]
         # The same one, even if another is committed meanwhile.
-        self._fetch([box for box in boxes if box is not None], None if self._agent is not None else view.step)
+        wanted = None if self._agent is not None else view.step
+        state = _load.assemble(view.step, saved, own, lambda boxes: self._fetch(boxes, wanted))
         self._step, self._stepped = view.step, True
-        return Loaded(view.step, len(view.states), _merge.replaced(saved, made, own))
+        return Loaded(view.step, len(view.states), state)
 
     def save_boxes(self, boxes: list[_arrays.Box], text: str, schema: str, step: Optional[int]) -> Saved:
         """Saves boxes that an adapter has made with :attr:`staging`, and the JSON of this rank."""
@@ -576,6 +573,19 @@ def place() -> tuple[int, int]:
     if torch is not None and torch.is_available() and torch.is_initialized():
         return torch.get_rank(), torch.get_world_size()
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def load_path(
+    path: Union[str, os.PathLike[str]], job: Optional[str], step: Optional[int], replicate: Replicate = ()
+) -> Optional[Loaded]:
+    """A checkpoint in a directory as a new state, without a session; see :func:`rankguard.load`."""
+    local, step = _load.open_path(path, job, step)
+    session = Session(None, local)
+    try:
+        return session.load(step, replicate)
+    finally:
+        session.closed = True
+        local.close()
 
 
 def _top(state: Any) -> Any:

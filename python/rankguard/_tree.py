@@ -195,6 +195,8 @@ class Ref:
     shape: Optional[list[int]] = None
     #: Whose array it was: ``torch``, ``numpy`` (JAX too), or ``part`` for a part of something larger.
     kind: Optional[str] = None
+    #: Library of the whole (``torch`` or ``numpy``), for a part; absent in states of earlier versions.
+    part_of: Optional[str] = None
 
 
 def _decode(value: Any) -> Any:
@@ -212,7 +214,7 @@ def _decode(value: Any) -> Any:
     if kind == "bytes":
         return bytearray(base64.b64decode(inner)) if value.get("t") == "bytearray" else base64.b64decode(inner)
     if kind == "tensor":
-        return Ref(inner, value.get("d"), value.get("s"), value.get("k"))
+        return Ref(inner, value.get("d"), value.get("s"), value.get("k"), value.get("w"))
     if kind == "tuple":
         return tuple(_decode(item) for item in inner)
     if kind == "dict":

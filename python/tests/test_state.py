@@ -117,10 +117,10 @@ def test_a_state_is_loaded_without_one_to_restore_into(session):
     assert loaded.state["own"] == {"seed": 5}
 
 
-def test_parts_of_something_larger_are_not_loaded_as_a_whole(session):
+def test_a_whole_of_which_a_part_is_missing_is_not_loaded(session):
     session.checkpoint({"w": Shard(np.zeros((2, 3)), (4, 3), (0, 0))}, step=1)
     session.wait()
-    with pytest.raises(Unsavable, match="w: it was saved in parts"):
+    with pytest.raises(rankguard.RankguardError, match=r"w: no shard holds the part at \[2, 0\]"):
         session.load()
 
 

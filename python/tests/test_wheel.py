@@ -1,6 +1,7 @@
 """The wheel as somebody installs it: its tag, what is in it, and the snippet of the README in fresh environments."""
 
 import importlib.util
+import os
 import pathlib
 import re
 import shutil
@@ -30,8 +31,9 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     out = tmp_path_factory.mktemp("wheels")
-    command = [sys.executable, "-m", "maturin", "build", "--quiet", "--out", str(out)]
-    subprocess.run(command, check=True, cwd=FOLDER, timeout=1800)
+    profile = os.environ.get("RANKGUARD_WHEEL_PROFILE", "dev")
+    command = [sys.executable, str(FOLDER / "build_wheel.py"), "--out", str(out), "--profile", profile]
+    subprocess.run(command, check=True, timeout=1800)
     (built,) = out.iterdir()
     return built
 
@@ -57,3 +59,12 @@ def test_it_runs_the_snippet_of_the_readme_in_a_fresh_environment(wheel, tmp_pat
     for steps, start in ((4, None), (6, 4)):
         program = readme.program(tmp_path / "store", steps, start)
         subprocess.run([fresh, "-c", program], check=True, cwd=tmp_path, timeout=60)
+
+
+def test_it_brings_the_program(wheel, tmp_path):
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True, timeout=300)
+    scripts = tmp_path / "env" / "bin"
+    install = [scripts / "python", "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", wheel]
+    subprocess.run(install, check=True, timeout=300)
+    version = subprocess.run([scripts / "rankguard", "--version"], check=True, capture_output=True, text=True, timeout=60)
+    assert version.stdout.startswith("rankguard ")

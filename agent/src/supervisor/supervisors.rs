@@ -142,7 +142,8 @@ impl RankSupervisors {
         }
     }
 
-    /// Sends a signal to all processes of the matching generations; gives their numbers.
+    /// Sends a signal to all processes of the matching generations; returns all of them. Some may have ended before their turn, as
+    /// a supervisor ends what a rank leaves behind.
     pub(crate) fn signal(&self, signal: Signal, which: impl Fn(&JobId, Generation) -> bool) -> EndedProcesses {
         let mut signalled = EndedProcesses::default();
         let generations = self.0.matching(which);
@@ -151,13 +152,10 @@ impl RankSupervisors {
         }
         let table = ProcessTable::read().unwrap_or_default();
         for generation in generations {
-            let alive = generation
-                .members(&table)
-                .into_iter()
-                .filter(|process| process.is_alive());
-            signalled
-                .pids
-                .extend(alive.filter(|it| signal_process(it, signal)).map(|it| it.pid));
+            for process in generation.members(&table).iter().filter(|it| it.is_alive()) {
+                signal_process(process, signal);
+                signalled.pids.insert(process.pid);
+            }
         }
         signalled
     }

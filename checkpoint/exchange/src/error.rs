@@ -20,8 +20,10 @@ pub enum ExchangeError {
     },
     #[error("{} is not a regular file", path.display())]
     NotAFile { path: PathBuf },
-    #[error("{} is already there, and nothing is overwritten; name another path", path.display())]
+    #[error("{} is already there, and nothing is overwritten; name another path, or replace it with --force", path.display())]
     AlreadyThere { path: PathBuf },
+    #[error("{} holds {foreign}, which no export writes; name another path, or remove it", path.display())]
+    NotAnExport { path: PathBuf, foreign: String },
     #[error("{} is neither a .safetensors file, nor a directory with such files, nor a DCP directory with a .metadata file", path.display())]
     UnknownFormat { path: PathBuf },
     #[error("{}: {what}", path.display())]

@@ -1,7 +1,7 @@
 //! Foreign files to read, and new files that appear whole or not at all.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -46,15 +46,23 @@ pub(crate) fn below(dir: &Path, name: &str) -> Option<PathBuf> {
 pub(crate) struct Draft {
     pub(crate) path: PathBuf,
     target: PathBuf,
+    is_replacing: bool,
 }
 
 impl Draft {
     /// A name beside `target` that no one else uses. Refuses a target that is there: long work must not end in a refusal.
-    pub(crate) fn of(target: &Path) -> Result<Self, ExchangeError> {
+    ///
+    /// With `is_replacing`, a file or a directory with nothing but files of an export is replaced by [`Draft::put`].
+    pub(crate) fn of(target: &Path, is_replacing: bool) -> Result<Self, ExchangeError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         if target.symlink_metadata().is_ok() {
             let path = target.to_owned();
-            return Err(ExchangeError::AlreadyThere { path });
+            if !is_replacing {
+                return Err(ExchangeError::AlreadyThere { path });
+            }
+            if let Some(foreign) = foreign_entry(target)? {
+                return Err(ExchangeError::NotAnExport { path, foreign });
+            }
         }
         let name = target.file_name().ok_or_else(|| ExchangeError::Unfit {
             what: format!("{} is no name for a file", target.display()),
@@ -64,11 +72,15 @@ impl Draft {
         Ok(Self {
             path: parent(target).join(name),
             target: target.to_owned(),
+            is_replacing,
         })
     }
 
     /// Gives it its final name, unless that is taken by now, and makes the name last.
     pub(crate) fn put(self) -> Result<(), ExchangeError> {
+        if self.is_replacing && self.target.symlink_metadata().is_ok() {
+            return self.exchange();
+        }
         match renameat_with(CWD, &self.path, CWD, &self.target, RenameFlags::NOREPLACE) {
             Ok(()) => sync_dir(parent(&self.target)),
             Err(Errno::EXIST) => {
@@ -83,6 +95,43 @@ impl Draft {
             Err(errno) => Err(ExchangeError::io("rename", &self.target)(errno.into())),
         }
     }
+}
+
+impl Draft {
+    /// Exchanges draft and target; the drop of the draft then removes what stood there before.
+    fn exchange(self) -> Result<(), ExchangeError> {
+        let failed = |errno: Errno| ExchangeError::io("replace", &self.target)(errno.into());
+        match renameat_with(CWD, &self.path, CWD, &self.target, RenameFlags::EXCHANGE) {
+            Ok(()) => {}
+            // File systems without an exchange: a file is replaced in one step, a directory in two.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                let is_dir = self.target.symlink_metadata().is_ok_and(|kind| kind.is_dir());
+                if is_dir {
+                    fs::remove_dir_all(&self.target).map_err(ExchangeError::io("replace", &self.target))?;
+                }
+                fs::rename(&self.path, &self.target).map_err(ExchangeError::io("replace", &self.target))?;
+            }
+            Err(errno) => return Err(failed(errno)),
+        }
+        sync_dir(parent(&self.target))
+    }
+}
+
+/// The first entry of a directory that no export writes; `None` for a file or a directory of an export.
+fn foreign_entry(target: &Path) -> Result<Option<String>, ExchangeError> {
+    let kind = target.symlink_metadata().map_err(ExchangeError::io("read", target))?;
+    if !kind.is_dir() {
+        return Ok(None);
+    }
+    for entry in fs::read_dir(target).map_err(ExchangeError::io("read", target))? {
+        let name = entry.map_err(ExchangeError::io("read", target))?.file_name();
+        let name = name.to_string_lossy();
+        let endings = [".safetensors", ".safetensors.index.json", ".distcp"];
+        if name != ".metadata" && !endings.iter().any(|ending| name.ends_with(ending)) {
+            return Ok(Some(name.into_owned()));
+        }
+    }
+    Ok(None)
 }
 
 impl Drop for Draft {
@@ -100,6 +149,13 @@ impl Drop for Draft {
 pub(crate) fn new_file(path: &Path) -> Result<File, ExchangeError> {
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
     file.map_err(ExchangeError::io("create", path))
+}
+
+/// Writes a new file and flushes it.
+pub(crate) fn whole_file(path: &Path, bytes: &[u8]) -> Result<(), ExchangeError> {
+    let mut file = new_file(path)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    written.map_err(ExchangeError::io("write", path))
 }
 
 /// Makes the names in a directory last.
@@ -138,13 +194,16 @@ mod tests {
     fn a_draft_that_is_not_put_leaves_nothing_and_nothing_is_overwritten() {
         let dir = tempfile::tempdir().expect("a folder");
         let target = dir.path().join("out");
-        let draft = Draft::of(&target).expect("free");
+        let draft = Draft::of(&target, false).expect("free");
         new_file(&draft.path).expect("created");
-        let late = Draft::of(&target).expect("still free");
+        let late = Draft::of(&target, false).expect("still free");
         new_file(&late.path).expect("created");
         draft.put().expect("put");
         assert!(matches!(late.put(), Err(ExchangeError::AlreadyThere { .. })));
-        assert!(matches!(Draft::of(&target), Err(ExchangeError::AlreadyThere { .. })));
+        assert!(matches!(
+            Draft::of(&target, false),
+            Err(ExchangeError::AlreadyThere { .. })
+        ));
         assert_eq!(fs::read_dir(dir.path()).expect("listed").count(), 1);
     }
 }

@@ -1,7 +1,9 @@
 //! Checkpoints in the formats of others, and two checkpoints beside each other.
 //!
 //! - [`safetensors`]: a committed checkpoint as one file or several with an index, and such files as a checkpoint;
-//! - [`dcp`]: directories that PyTorch's `torch.distributed.checkpoint` wrote, as a checkpoint;
+//! - [`torch_file`]: a committed checkpoint as one file for `torch.load`;
+//! - [`dcp`]: a committed checkpoint as a directory for PyTorch's `torch.distributed.checkpoint`, and such directories as a
+//!   checkpoint;
 //! - [`show`] and [`diff`]: what a checkpoint holds, and what is different in another.
 //!
 //! The way in is one: a reader describes what it found as a [`Foreign`], the parts of tensors over one *volume*, the bytes of
@@ -14,28 +16,37 @@
 //! - memory has a bound that does not grow with the size of the state: a block, the table of contents, one tensor's plan;
 //! - what was damaged is never imported: wherever the other format has a checksum it is compared, and a checkpoint is
 //!   exported only through digests that its manifest vouches for (RG-2);
-//! - files and folders appear whole under their names or not at all, and nothing is overwritten (RG-1).
+//! - files and folders appear whole under their names or not at all; only a request replaces what an export may have
+//!   written (RG-1).
 //!
-//! Absent: writing DCP directories; element types that are not whole bytes or that [`rankguard_checkpoint::format::Dtype`]
+//! Absent: import of `torch.save` files; element types that are not whole bytes or that [`rankguard_checkpoint::format::Dtype`]
 //! does not name; DCP items that were compressed or transformed, sparse and quantised tensors, tensor subclasses.
 
 #![deny(unsafe_code)]
 
+mod archive_plan;
+mod archive_writer;
 pub mod dcp;
 pub mod diff;
 mod error;
+mod export;
 mod files;
 mod foreign;
 mod import;
 mod numbers;
+mod pickle_writer;
 mod pieces;
 mod problem;
+mod python_value;
 pub mod safetensors;
 mod shard;
 pub mod show;
+mod state_tree;
+pub mod torch_file;
 mod volume;
 
 pub use error::ExchangeError;
+pub use export::{DEFAULT_FILE_BYTES, ExportReport, ExportRequest, NameSelection};
 pub use foreign::{Foreign, Part};
 pub use import::{ImportOf, Imported, import, open};
 pub use problem::Problem;

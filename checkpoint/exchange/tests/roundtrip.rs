@@ -11,8 +11,8 @@ use common::{Tensors, contents, id, imported, job, load, opened, safetensors};
 use proptest::prelude::*;
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{Dtype, TensorBox};
-use rankguard_checkpoint_exchange::safetensors::{DEFAULT_FILE_BYTES, ExportOf, export};
-use rankguard_checkpoint_exchange::{ExchangeError, ImportOf, import, open};
+use rankguard_checkpoint_exchange::safetensors::export;
+use rankguard_checkpoint_exchange::{DEFAULT_FILE_BYTES, ExchangeError, ExportRequest, ImportOf, import, open};
 
 fn tensor() -> impl Strategy<Value = (Dtype, Vec<u64>, Vec<u8>)> {
     let dtypes = vec![
@@ -70,7 +70,7 @@ proptest! {
             prop_assert_eq!(load(&store, &first, &wanted), bytes);
         }
         let out = dir.path().join("out");
-        let exported = export(&store, &first, &ExportOf { out: &out, file_bytes }, &mut |_, _| ()).unwrap();
+        let exported = export(&store, &first, &ExportRequest { file_bytes, ..ExportRequest::new(&out) }, &mut |_, _| ()).unwrap();
         prop_assert!(exported.files.iter().all(|file| file.is_file()));
         let (_, second) = imported(&store, &out, 2, others);
         prop_assert_eq!(&contents(&store, &second), &tensors);
@@ -92,9 +92,9 @@ fn an_exported_file_carries_digests_that_an_import_compares() {
     fs::write(&file, safetensors(&two())).unwrap();
     let (_, checkpoint) = imported(&store, &file, 1, 2);
     let out = dir.path().join("out.safetensors");
-    let of = ExportOf {
-        out: &out,
+    let of = ExportRequest {
         file_bytes: 1,
+        ..ExportRequest::new(&out)
     };
     let done = export(&store, &checkpoint, &of, &mut |_, _| ()).unwrap();
     assert_eq!(
@@ -127,10 +127,7 @@ fn rg_2_a_damaged_checkpoint_gives_no_file() {
     bytes[3] ^= 1;
     fs::write(&shard, bytes).unwrap();
     let out = dir.path().join("out");
-    let of = ExportOf {
-        out: &out,
-        file_bytes: DEFAULT_FILE_BYTES,
-    };
+    let of = ExportRequest::new(&out);
     assert!(matches!(
         export(&store, &checkpoint, &of, &mut |_, _| ()),
         Err(ExchangeError::Restore(_))
@@ -194,10 +191,7 @@ fn states_of_all_ranks_come_back_where_the_number_of_ranks_is_the_same() {
     let (_, first) = imported(&store, &common::fixture("two_ranks"), 1, 2);
     assert_eq!(first.indexes[0].state["trainer.epoch"], 3);
     let out = dir.path().join("out.safetensors");
-    let of = ExportOf {
-        out: &out,
-        file_bytes: DEFAULT_FILE_BYTES,
-    };
+    let of = ExportRequest::new(&out);
     export(&store, &first, &of, &mut |_, _| ()).unwrap();
     let (done, second) = imported(&store, &out, 2, 2);
     assert_eq!(done.problems, []);

@@ -13,7 +13,7 @@ mod write;
 
 pub use header::{Header, HeaderError, MAX_HEADER_BYTES, TensorAt};
 pub use read::open;
-pub use write::{DEFAULT_FILE_BYTES, ExportOf, Exported, export};
+pub use write::export;
 
 /// What an index of several files is called.
 pub const INDEX_FILE: &str = "model.safetensors.index.json";

@@ -1,6 +1,6 @@
 //! Writing a committed checkpoint as safetensors.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -12,56 +12,31 @@ use serde_json::Value;
 
 use super::header::{Header, MAX_HEADER_BYTES, TensorAt};
 use super::{INDEX_FILE, keys};
+use crate::export::{ExportReport, ExportRequest, NameSelection};
 use crate::files::{self, Draft};
 use crate::pieces::stream;
+use crate::state_tree::whole_tensors;
 use crate::{ExchangeError, Progress};
-
-/// Size of a file from which on a directory gets several.
-pub const DEFAULT_FILE_BYTES: u64 = 5_000_000_000;
 
 /// Longest text of all states that goes into a file.
 const MAX_STATES: usize = 1 << 20;
-
-/// What to write.
-#[derive(Debug, Clone)]
-pub struct ExportOf<'a> {
-    /// A file (`NAME.safetensors`) or a directory; must not be there yet.
-    pub out: &'a Path,
-    /// In a directory: size of a file from which on there are several.
-    pub file_bytes: u64,
-}
-
-/// What was written.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Exported {
-    /// The files, in order.
-    pub files: Vec<PathBuf>,
-    /// Tensors in all of them.
-    pub tensors: u64,
-    /// Bytes of those.
-    pub bytes: u64,
-    /// Damage that was routed around, a sentence each.
-    pub repairs: Vec<String>,
-    /// What the format could not take along.
-    pub problems: Vec<crate::Problem>,
-}
 
 /// Writes every tensor of a checkpoint, whole, checked against its chunks' digests on the way (RG-2). The file or directory
 /// appears under its name when all of it is on the disk.
 pub fn export(
     store: &Store,
     checkpoint: &Checkpoint,
-    of: &ExportOf<'_>,
+    request: &ExportRequest<'_>,
     progress: Progress<'_>,
-) -> Result<Exported, ExchangeError> {
-    let wanted = wholes(&checkpoint.indexes)?;
-    let is_file = of.out.extension().is_some_and(|ending| ending == "safetensors");
+) -> Result<ExportReport, ExchangeError> {
+    let wanted = wholes(&checkpoint.indexes, &request.selection)?;
+    let is_file = request.out.extension().is_some_and(|ending| ending == "safetensors");
     let groups = if is_file {
         vec![wanted]
     } else {
-        groups(wanted, of.file_bytes)
+        groups(wanted, request.file_bytes)
     };
-    let draft = Draft::of(of.out)?;
+    let draft = Draft::of(request.out, request.is_replacing)?;
     let names = names(&draft.path, is_file, groups.len());
     if !is_file {
         fs::create_dir(&draft.path).map_err(ExchangeError::io("create", &draft.path))?;
@@ -71,48 +46,51 @@ pub fn export(
         store,
         checkpoint,
         common: common(checkpoint),
-        exported: Exported {
-            files: Vec::new(),
-            tensors: 0,
-            bytes: 0,
-            repairs: Vec::new(),
-            problems: Vec::new(),
-        },
+        selection: &request.selection,
+        exported: ExportReport::default(),
         done: 0,
         total,
         progress,
     };
-    writer.states();
+    // A part of the tensors does not stand for the whole state.
+    if request.selection.is_all() {
+        writer.states();
+    }
     let mut weight_map = BTreeMap::new();
     for (path, group) in names.iter().zip(groups) {
         let file = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        weight_map.extend(group.iter().map(|boxed| (boxed.name.clone(), file.clone())));
+        weight_map.extend(
+            group
+                .iter()
+                .map(|boxed| (exported_name(boxed, &request.selection), file.clone())),
+        );
         writer.file(path, group)?;
     }
     if !is_file {
         if names.len() > 1 {
             let index = serde_json::json!({"metadata": {"total_size": total}, "weight_map": weight_map});
-            whole_file(&draft.path.join(INDEX_FILE), index.to_string().as_bytes())?;
+            files::whole_file(&draft.path.join(INDEX_FILE), index.to_string().as_bytes())?;
         }
         files::sync_dir(&draft.path)?;
     }
     let mut exported = writer.exported;
-    exported.files = final_names(&names, of.out, is_file);
+    exported.files = final_names(&names, request.out, is_file);
     draft.put()?;
     Ok(exported)
 }
 
 /// Every tensor, whole, in the order of the format's own writer: widest elements first, then by name.
-fn wholes(indexes: &[ShardIndex]) -> Result<Vec<TensorBox>, ExchangeError> {
-    let mut seen = BTreeSet::new();
-    let mut found = Vec::new();
-    for entry in indexes.iter().flat_map(|index| &index.tensors) {
-        let boxed = &entry.boxed;
-        if seen.insert(boxed.name.as_str()) {
-            found.push(TensorBox::whole(&boxed.name, boxed.dtype, boxed.global_shape.clone()));
-        }
+fn wholes(indexes: &[ShardIndex], selection: &NameSelection) -> Result<Vec<TensorBox>, ExchangeError> {
+    let known = whole_tensors(indexes);
+    let is_selected = |boxed: &&TensorBox| selection.exported_name(&boxed.name).is_some();
+    let mut found: Vec<TensorBox> = known.values().filter(is_selected).cloned().collect();
+    if found.is_empty() && !selection.is_all() {
+        return Err(selection.no_match(known.keys().map(String::as_str)));
     }
-    if let Some(taken) = found.iter().find(|boxed| boxed.name == "__metadata__") {
+    if let Some(taken) = found
+        .iter()
+        .find(|boxed| exported_name(boxed, selection) == "__metadata__")
+    {
         let what = format!("a tensor called {} cannot stand in a safetensors file", taken.name);
         return Err(ExchangeError::Unfit { what });
     }
@@ -177,17 +155,12 @@ fn common(checkpoint: &Checkpoint) -> BTreeMap<String, String> {
     ])
 }
 
-fn whole_file(path: &Path, bytes: &[u8]) -> Result<(), ExchangeError> {
-    let mut file = files::new_file(path)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    written.map_err(ExchangeError::io("write", path))
-}
-
 struct Writer<'a> {
     store: &'a Store,
     checkpoint: &'a Checkpoint,
     common: BTreeMap<String, String>,
-    exported: Exported,
+    selection: &'a NameSelection,
+    exported: ExportReport,
     done: u64,
     total: u64,
     progress: Progress<'a>,
@@ -216,7 +189,7 @@ impl Writer<'_> {
     fn file(&mut self, path: &Path, group: Vec<TensorBox>) -> Result<(), ExchangeError> {
         let mut header = Header {
             metadata: self.common.clone(),
-            tensors: places(&group),
+            tensors: places(&group, self.selection),
         };
         // The header's length must be known before the digests are: so many zeros take their place meanwhile.
         let nothing = vec!["0".repeat(64); group.len()];
@@ -262,13 +235,17 @@ impl Writer<'_> {
     }
 }
 
+fn exported_name(boxed: &TensorBox, selection: &NameSelection) -> String {
+    selection.exported_name(&boxed.name).unwrap_or(&boxed.name).to_owned()
+}
+
 /// Where each tensor lies, back to back.
-fn places(group: &[TensorBox]) -> Vec<TensorAt> {
+fn places(group: &[TensorBox], selection: &NameSelection) -> Vec<TensorAt> {
     let mut start = 0u64;
     let place = |boxed: &TensorBox| {
         let end = start.saturating_add(boxed.bytes().unwrap_or(0));
         let tensor = TensorAt {
-            name: boxed.name.clone(),
+            name: exported_name(boxed, selection),
             dtype: Ok(boxed.dtype),
             shape: boxed.shape.clone(),
             start,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
-use rankguard_checkpoint_exchange::safetensors::DEFAULT_FILE_BYTES;
+use rankguard_checkpoint_exchange::DEFAULT_FILE_BYTES;
 use rankguard_model::{Generation, Step};
 
 use super::plan::PlanArgs;
@@ -131,22 +131,35 @@ pub(crate) struct ExportArgs {
     /// Only this job
     #[arg(long)]
     pub(crate) job: Option<String>,
-    /// In which format
-    #[arg(long, value_enum, default_value_t = ExportFormat::Safetensors)]
-    pub(crate) format: ExportFormat,
-    /// A file NAME.safetensors, or a directory; must not be there yet
+    /// Format [default: by the ending of --out: .safetensors; .pt, .pth, .bin or .ckpt for torch; else safetensors]
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<ExportFormat>,
+    /// Target: a file for torch, a directory for dcp, NAME.safetensors or a directory for safetensors
     #[arg(long, value_name = "PATH")]
     pub(crate) out: PathBuf,
-    /// In a directory: bytes of a file from which on there are several
+    /// Replace the target, if it is a file or a directory with nothing but exported files
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Export names that start with this only, for example `model.`
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) prefix: Option<String>,
+    /// Remove the prefix from the exported names
+    #[arg(long, requires = "prefix")]
+    pub(crate) strip_prefix: bool,
+    /// In a directory: file size in bytes above which a new file begins
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_FILE_BYTES)]
     pub(crate) file_bytes: u64,
 }
 
-/// A format that others read.
+/// Format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
-    /// One file, or several with an index
+    /// One file, or several with an index; tensors, with the plain state as JSON in the metadata
     Safetensors,
+    /// One file for torch.load(weights_only=True), with containers and plain state
+    Torch,
+    /// A directory for torch.distributed.checkpoint.load
+    Dcp,
 }
 
 /// `checkpoint import`.

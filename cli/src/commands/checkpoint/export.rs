@@ -1,6 +1,8 @@
 //! `rankguard checkpoint export`: a checkpoint for programs that know nothing of this one.
 
-use rankguard_checkpoint_exchange::safetensors::{ExportOf, export};
+use std::path::Path;
+
+use rankguard_checkpoint_exchange::{ExportRequest, NameSelection, dcp, safetensors, torch_file};
 
 use super::args::{ExportArgs, ExportFormat};
 use super::pick;
@@ -9,16 +11,26 @@ use crate::exit::Exit;
 use crate::out;
 use crate::words;
 
+/// Endings of files that `torch.load` reads.
+const TORCH_ENDINGS: [&str; 4] = ["pt", "pth", "bin", "ckpt"];
+
 pub(super) fn run(args: &ExportArgs) -> Result<Exit, CliError> {
-    let ExportFormat::Safetensors = args.format;
+    let format = chosen_format(args.format, &args.out)?;
     let picked = pick::job(&args.dir, args.job.as_deref(), &[args.which])?;
     let checkpoint = picked.load(args.which)?;
-    let of = ExportOf {
+    let request = ExportRequest {
         out: &args.out,
         file_bytes: args.file_bytes,
+        selection: NameSelection::new(args.prefix.clone().unwrap_or_default(), args.strip_prefix),
+        is_replacing: args.force,
     };
     let mut progress = pick::progress("written", pick::bytes);
-    let done = export(&picked.store, &checkpoint, &of, &mut progress)
+    let export = match format {
+        ExportFormat::Safetensors => safetensors::export,
+        ExportFormat::Torch => torch_file::export,
+        ExportFormat::Dcp => dcp::export,
+    };
+    let done = export(&picked.store, &checkpoint, &request, &mut progress)
         .map_err(|problem| pick::exchange(&format!("cannot export checkpoint {}", checkpoint.id()), problem))?;
     done.files
         .iter()
@@ -35,4 +47,38 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, CliError> {
     ));
     let is_whole = done.repairs.is_empty() && done.problems.is_empty();
     Ok(if is_whole { Exit::Fine } else { Exit::Finding })
+}
+
+/// The format that was asked for, or that the ending of the target names; refuses a target that does not fit.
+fn chosen_format(format: Option<ExportFormat>, out: &Path) -> Result<ExportFormat, CliError> {
+    let ending = out.extension().and_then(|ending| ending.to_str()).unwrap_or("");
+    let named = if TORCH_ENDINGS.contains(&ending) {
+        Some(ExportFormat::Torch)
+    } else if ending == "safetensors" {
+        Some(ExportFormat::Safetensors)
+    } else {
+        None
+    };
+    let format = format.or(named).unwrap_or(ExportFormat::Safetensors);
+    let (is_dir, shown) = (out.is_dir(), out.display());
+    let (cause, hint) = match (format, named) {
+        (_, Some(named)) if named != format => (
+            format!("--out {shown} has the ending of another format"),
+            "choose --format torch for .pt, safetensors for .safetensors, and a name without them for dcp",
+        ),
+        (ExportFormat::Torch, _) if is_dir => (
+            format!("--out {shown} is a directory, and torch.load reads a file"),
+            "name a file, such as model.pt",
+        ),
+        (ExportFormat::Safetensors, Some(_)) if is_dir => (
+            format!("--out {shown} is a directory with the name of a file"),
+            "name a path that is free",
+        ),
+        (ExportFormat::Dcp, _) if out.is_file() => (
+            format!("--out {shown} is a file, and torch.distributed.checkpoint reads a directory"),
+            "name a directory",
+        ),
+        _ => return Ok(format),
+    };
+    Err(CliError::usage(cause, hint))
 }

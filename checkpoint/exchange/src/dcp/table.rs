@@ -1,0 +1,161 @@
+//! The table of contents (`.metadata`) of a directory of `torch.distributed.checkpoint`.
+
+use std::collections::BTreeMap;
+
+use rankguard_checkpoint::format::{Dtype, TensorBox};
+
+use super::flatten::{Item, PathPart};
+use crate::archive_plan::ArchivePlace;
+use crate::pickle_writer::{PickleWriter, torch_name};
+use crate::python_value::PythonValue;
+
+/// Module of the classes of the table.
+const METADATA: &str = "torch.distributed.checkpoint.metadata";
+
+/// Version of the format, which chooses how a reader flattens its state.
+const VERSION: &str = "1.0.0";
+
+/// What an archive of the directory holds: a chunk of a tensor (number, offset, shape) or a value.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) chunk: Option<(usize, Vec<u64>, Vec<u64>)>,
+}
+
+/// The pickle of the table; `rows` and `places` belong together.
+pub(super) fn table(
+    items: &[Item<'_>],
+    tensors: &BTreeMap<String, TensorBox>,
+    rows: &[Row],
+    places: &[ArchivePlace],
+    files: &[String],
+) -> Vec<u8> {
+    let mut chunks: BTreeMap<&str, Vec<(&[u64], &[u64])>> = BTreeMap::new();
+    for row in rows {
+        if let Some((_, offset, shape)) = &row.chunk {
+            chunks.entry(&row.name).or_default().push((offset, shape));
+        }
+    }
+    let mut writer = PickleWriter::new();
+    writer.object(METADATA, "Metadata", |writer| {
+        writer.text("state_dict_metadata");
+        dict(writer, items, |writer, item| {
+            writer.text(&item.name);
+            let boxed = match item.value {
+                PythonValue::Tensor(name) => tensors.get(name),
+                _ => None,
+            };
+            match boxed {
+                Some(boxed) => tensor(writer, boxed, chunks.get(item.name.as_str()).map_or(&[], Vec::as_slice)),
+                None => writer.object(METADATA, "BytesStorageMetadata", |_| ()),
+            }
+        });
+        writer.text("planner_data");
+        dict(writer, items, |writer, item| {
+            writer.text(&item.name);
+            writer.op(b'(');
+            for part in &item.path {
+                match part {
+                    PathPart::Key(key) => writer.text(key),
+                    PathPart::Place(place) => writer.number(*place),
+                }
+            }
+            writer.op(b't');
+        });
+        writer.text("storage_data");
+        let pairs: Vec<(&Row, &ArchivePlace)> = rows.iter().zip(places).collect();
+        dict(writer, &pairs, |writer, (row, place)| {
+            index(writer, row);
+            storage(writer, place, files);
+        });
+        writer.text("storage_meta");
+        writer.op(b'N');
+        writer.text("version");
+        writer.text(VERSION);
+    });
+    writer.finish().0
+}
+
+fn dict<T>(writer: &mut PickleWriter, items: &[T], mut pair: impl FnMut(&mut PickleWriter, &T)) {
+    writer.op(b'}');
+    writer.op(b'(');
+    items.iter().for_each(|item| pair(writer, item));
+    writer.op(b'u');
+}
+
+fn tensor(writer: &mut PickleWriter, boxed: &TensorBox, chunks: &[(&[u64], &[u64])]) {
+    writer.object(METADATA, "TensorStorageMetadata", |writer| {
+        writer.text("properties");
+        properties(writer, boxed.dtype);
+        writer.text("size");
+        size(writer, &boxed.global_shape);
+        writer.text("chunks");
+        writer.op(b']');
+        writer.op(b'(');
+        for (offset, shape) in chunks {
+            writer.object(METADATA, "ChunkStorageMetadata", |writer| {
+                writer.text("offsets");
+                size(writer, offset);
+                writer.text("sizes");
+                size(writer, shape);
+            });
+        }
+        writer.op(b'e');
+    });
+}
+
+/// Properties with five parts, which all versions read: the sixth, strides, came with torch 2.12.
+fn properties(writer: &mut PickleWriter, dtype: Dtype) {
+    writer.global(METADATA, "TensorProperties");
+    [b')', 0x81, b'('].into_iter().for_each(|code| writer.op(code));
+    writer.global("torch", torch_name(dtype));
+    call(writer, ("torch.serialization", "_get_layout"), |writer| {
+        writer.text("torch.strided")
+    });
+    writer.bool(false);
+    call(writer, (METADATA, "_MEM_FORMAT_ENCODING"), |writer| writer.int(0));
+    writer.bool(false);
+    writer.op(b't');
+    writer.op(b'b');
+}
+
+fn size(writer: &mut PickleWriter, extents: &[u64]) {
+    call(writer, ("torch", "Size"), |writer| writer.tuple_of_numbers(extents));
+}
+
+/// The result of a function of one argument.
+fn call(writer: &mut PickleWriter, function: (&str, &str), argument: impl FnOnce(&mut PickleWriter)) {
+    writer.global(function.0, function.1);
+    writer.op(b'(');
+    argument(writer);
+    writer.op(b't');
+    writer.op(b'R');
+}
+
+fn index(writer: &mut PickleWriter, row: &Row) {
+    writer.object(METADATA, "MetadataIndex", |writer| {
+        writer.text("fqn");
+        writer.text(&row.name);
+        writer.text("index");
+        match &row.chunk {
+            Some((number, offset, _)) => {
+                writer.number(*number as u64);
+                writer.text("offset");
+                size(writer, offset);
+            }
+            None => writer.op(b'N'),
+        }
+    });
+}
+
+fn storage(writer: &mut PickleWriter, place: &ArchivePlace, files: &[String]) {
+    let module = "torch.distributed.checkpoint.filesystem";
+    writer.object(module, "_StorageInfo", |writer| {
+        writer.text("relative_path");
+        writer.text(files.get(place.file).map_or("", String::as_str));
+        writer.text("offset");
+        writer.number(place.offset);
+        writer.text("length");
+        writer.number(place.bytes);
+    });
+}
