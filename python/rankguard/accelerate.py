@@ -31,9 +31,10 @@ from typing import Any, Callable, Optional
 
 import accelerate
 import torch
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from . import _random, _session
+from ._modules import ModuleState
+from ._optimizer import OptimizerState
 from ._tree import PerRank
 
 
@@ -64,16 +65,6 @@ def restore(
     restored = _session.given(session).restore(live, step)
     if restored is None:
         return None
-    set_state_dict(
-        _models(accelerator),
-        _optimizers(accelerator),
-        model_state_dict=live["models"],
-        optim_state_dict=live["optimizers"],
-    )
-    for schedule, saved in zip(accelerator._schedulers, live["schedules"]):
-        schedule.load_state_dict(saved)
-    if accelerator.scaler is not None:
-        accelerator.scaler.load_state_dict(live["scaler"])
     loaders = live["loaders"].value
     for at, loader in enumerate(_stateful_loaders(accelerator)):
         loader.load_state_dict(loaders[at])
@@ -91,12 +82,12 @@ def restore(
 def _state(accelerator: accelerate.Accelerator) -> dict[str, Any]:
     if str(accelerator.distributed_type).endswith(("DEEPSPEED", "MEGATRON_LM")):
         raise ValueError(f"rankguard.accelerate does not serve {accelerator.distributed_type}, which keeps the state itself")
-    weights, moments = get_state_dict(_models(accelerator), _optimizers(accelerator))
+    models = ModuleState(_models(accelerator), "models")
     return {
-        "models": weights,
-        "optimizers": moments,
-        "schedules": [schedule.state_dict() for schedule in accelerator._schedulers],
-        "scaler": None if accelerator.scaler is None else accelerator.scaler.state_dict(),
+        "models": models,
+        "optimizers": OptimizerState(models, _optimizers(accelerator), "optimizers"),
+        "schedules": list(accelerator._schedulers),
+        "scaler": accelerator.scaler,
         "registered": list(accelerator._custom_objects),
         "step": accelerator.step,
         "loaders": PerRank([loader.state_dict() for loader in _stateful_loaders(accelerator)]),
