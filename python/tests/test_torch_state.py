@@ -191,7 +191,10 @@ class TestGroups:
         def make():
             model = self.layers()
             model[1].requires_grad_(False)
-            groups = [{"params": model[0].parameters()}, {"params": [*model[1].parameters(), *model[2].parameters()], "lr": 0.3}]
+            groups = [
+                {"params": model[0].parameters()},
+                {"params": [*model[1].parameters(), *model[2].parameters()], "lr": 0.3},
+            ]
             return model, torch.optim.AdamW(groups, lr=0.1)
 
         (model, optimizer), (other, moments) = make(), make()
