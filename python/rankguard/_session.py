@@ -149,7 +149,7 @@ class Session:
         """Restores into ``state``, in place: tensors keep their memory. ``None`` when there is nothing to restore.
 
         The state must have the tensors already (an optimizer has its moments after its first step; see
-        ``torch.distributed.checkpoint.state_dict.get_state_dict``). With ``strict``, tensors that this rank saved and that
+        :func:`rankguard.torch.state`, which makes them). With ``strict``, tensors that this rank saved and that
         the state has no place for are an error. Arrays of JAX are replaced in their container. ``step`` chooses a
         checkpoint of a local store; under an agent the controller has chosen.
         """

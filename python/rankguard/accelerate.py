@@ -19,7 +19,8 @@ such hooks are not called.
 
 As with ``load_state``, the place in an epoch is the trainer's: ``accelerator.skip_first_batches(loader, n)``. Random numbers
 are those of the save when :func:`restore` returns. A loader draws one more when it begins, so with dropout a run that goes
-on within an epoch is the same to the last bit if it restores them once more after that: ``restored.random()``. The order of
+on within an epoch is the same bit by bit if it restores them once more after that: ``restored.random()``. From three ranks
+on this wants ``DistributedDataParallelKwargs(find_unused_parameters=True)``, else it is equal up to rounding. The order of
 an epoch can be drawn again with ``DataLoaderConfiguration(use_seedable_sampler=True)``. Absent: DeepSpeed and Megatron, which
 keep the state themselves; they are refused.
 """
