@@ -3,10 +3,10 @@
     rankguard run --ranks-per-node 2 --checkpoint-dir STORE --checkpoint-every 5 -- python examples/ddp.py --steps 60
     torchrun --nproc-per-node 2 examples/ddp.py --steps 60 --local-dir STORE --every 5
 
-Only the lines with `rankguard` are ours, and `find_unused_parameters=True`. DDP orders its gradient buckets anew after the first
-backward of a process. From three ranks on, the order of the sum depends on the place in a bucket, so the first step after a
-restart differs in the last bits from that step of an undisturbed run. With `find_unused_parameters=True` the order never
-changes; it costs a walk through the graph in each step. Leave it away where equal up to rounding is enough.
+Only the lines with `rankguard` are ours, and `find_unused_parameters=True`. DDP orders its gradient buckets anew after the
+first backward of a process. From three ranks on, the order of the sum depends on the place in a bucket, so the first step
+after a restart differs in the last bits from that step of an undisturbed run. With the option the order never changes;
+it costs a walk through the graph in each step. Leave it away where equal up to rounding is enough.
 """
 
 import time

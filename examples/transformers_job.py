@@ -1,9 +1,11 @@
-"""A small GPT-2 under the Trainer of transformers that loses nothing to a SIGKILL: gloo on CPUs, resumed to the last bit.
+"""A small GPT-2 under the Trainer of transformers that loses nothing to a SIGKILL: gloo on CPUs, resumed bit by
+bit on the same number of ranks.
 
     rankguard run --ranks-per-node 2 --checkpoint-dir STORE --checkpoint-every 5 -- python examples/transformers_job.py
     torchrun --nproc-per-node 2 examples/transformers_job.py --local-dir STORE --every 5
 
-Only the lines with `rankguard` are ours.
+Only the lines with `rankguard` are ours. Unless gradients are recomputed, the Trainer itself sets `find_unused_parameters` of
+DDP, which keeps the order of its gradient buckets (see ddp.py).
 """
 
 import hashlib

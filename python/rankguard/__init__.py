@@ -6,7 +6,7 @@ controller commits; without an agent, ``init(local_dir=...)`` does the same insi
     import rankguard
 
     rankguard.init()
-    state = {"model": model, "optimizer": optimizer, "epoch": 0}
+    state = rankguard.torch.state(model, optimizer, epoch=0)
     restored = rankguard.restore(state)
     for n in range(restored.step + 1 if restored else 1, steps + 1):
         loss = train_one(...)
@@ -15,7 +15,8 @@ controller commits; without an agent, ``init(local_dir=...)`` does the same insi
             rankguard.checkpoint(state)
     rankguard.done()
 
-Nothing is pickled. numpy, torch and JAX are looked for among the modules that are loaded, never imported.
+Nothing is pickled. numpy, torch and JAX are looked for among the modules that are loaded, never imported; only
+:mod:`rankguard.torch` imports torch, when it is used. Without torch a state is a dict of tensors and plain values.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class SharedMemory:
 
     def _redirect(self, name: str, value: Any, box: _arrays.Box) -> None:
         value = _local_part(value)
-        if _is_torch(value):
+        if is_torch(value):
             torch = sys.modules["torch"]
             restored = torch.empty(tuple(value.shape), dtype=value.dtype)
             box.address, box.owner = (restored.data_ptr() if box.nbytes else 0), restored
@@ -74,7 +74,7 @@ class SharedMemory:
 def _extent(name: str, value: Any) -> Optional[tuple[str, int, int]]:
     """Device and bytes in which an array lies; ``None`` where it has no memory of this process or no bytes."""
     value = _local_part(value)
-    if _is_torch(value):
+    if is_torch(value):
         shape, size = tuple(value.shape), value.element_size()
         strides, address, device = [stride * size for stride in value.stride()], value.data_ptr(), str(value.device)
     elif _arrays._is_numpy(value):
@@ -91,7 +91,7 @@ def _extent(name: str, value: Any) -> Optional[tuple[str, int, int]]:
     return device, first, address + sum(step for step in reach if step > 0) + size
 
 
-def _is_torch(value: Any) -> bool:
+def is_torch(value: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
@@ -99,12 +99,12 @@ def _is_torch(value: Any) -> bool:
 def _local_part(value: Any) -> Any:
     """The array of this process in a part of something larger."""
     value = value.array if isinstance(value, _arrays.Shard) else value
-    return value.to_local() if _arrays._is_dtensor(value) else value
+    return value.to_local() if _arrays.is_dtensor(value) else value
 
 
 def _equal(value: Any, restored: Any) -> bool:
     """Whether two arrays have the same bytes."""
-    if _is_torch(value):
+    if is_torch(value):
         torch = sys.modules["torch"]
         # A copy: the strides of a contiguous view may say anything where a dimension has one element.
         copies = (torch.clone(each.detach(), memory_format=torch.contiguous_format).reshape(-1) for each in (value, restored))

@@ -128,7 +128,8 @@ def is_torch(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _is_dtensor(value: Any) -> bool:
+def is_dtensor(value: Any) -> bool:
+    """Whether it is a DTensor, which knows the place of its part."""
     dtensor = _loaded("torch.distributed.tensor")
     return dtensor is not None and isinstance(value, dtensor.DTensor)
 
@@ -159,10 +160,12 @@ def described(value: Any) -> dict[str, Any]:
             return {"k": "part"}
         return {"k": "part", "d": inner["d"], "s": [int(n) for n in value.global_shape], "w": inner.get("w", inner["k"])}
     torch = is_torch(value)
+    if torch and value.is_nested:
+        return {}
     dtype = _TORCH.get(str(value.dtype).rpartition(".")[2]) if torch else _NUMPY.get(value.dtype.name)
     if dtype is None:
         return {}
-    if torch and _is_dtensor(value):
+    if torch and is_dtensor(value):
         return {"k": "part", "d": dtype, "s": [int(extent) for extent in value.shape], "w": "torch"}
     return {"d": dtype, "s": [int(extent) for extent in value.shape], "k": "torch" if torch else "numpy"}
 
@@ -263,8 +266,10 @@ def _numpy_box(name: str, array: Any, writable: bool) -> Box:
 
 def _torch_box(name: str, tensor: Any, writable: bool, staging: Optional[Staging]) -> Optional[Box]:
     torch = _loaded("torch")
+    if tensor.is_nested:
+        raise Unsavable(f"{name}: a nested tensor cannot be saved; save the list of its parts (unbind())")
     global_shape, offset, replica = list(tensor.shape), [0] * tensor.dim(), 0
-    if _is_dtensor(tensor):
+    if is_dtensor(tensor):
         placed = _dtensor_part(name, tensor)
         if placed is None:
             return None
@@ -277,6 +282,10 @@ def _torch_box(name: str, tensor: Any, writable: bool, staging: Optional[Staging
         raise Unsavable(f"{name}: a quantized tensor cannot be saved; save its int_repr() with q_scale() and q_zero_point()")
     if local.layout is not torch.strided and local.layout is not torch.jagged:
         raise Unsavable(f"{name}: a {local.layout} tensor cannot be saved; save {_parts_of(local)}, or its to_dense()")
+    if hasattr(type(local), "__tensor_flatten__"):
+        raise Unsavable(
+            f"{name}: a part of type {type(local).__name__} has no place in a larger tensor; save it on whole tensors (DDP)"
+        )
     dtype = _TORCH.get(str(local.dtype).rpartition(".")[2])
     if dtype is None:
         raise Unsavable(f"{name}: tensors of {local.dtype} cannot be saved; known are {', '.join(_TORCH)}")

@@ -7,6 +7,7 @@ from typing import Any
 from . import _arrays
 from ._kinds import NamedValues
 from ._tree import Flat, PerRank, Ref, refs, text_of
+from ._wrapped import WrappedTensor
 
 
 class StateComparison:
@@ -29,6 +30,9 @@ class StateComparison:
         return not (self.missing or self.unfilled or self.dropped)
 
     def _walk(self, live: Any, saved: Any, path: tuple[Any, ...]) -> None:
+        if isinstance(saved, WrappedTensor):
+            saved.check(text_of(path), live)
+            return
         ref, array = isinstance(saved, Ref), _arrays.is_array(live)
         if ref and array:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _arrays, _kinds
+from . import _arrays, _kinds, _wrapped
 from ._compare import has_objects
 from ._tree import Flat, PerRank, Ref, refs, text_of
 
@@ -20,6 +20,9 @@ class Merge:
 
     def into(self, live: Any, saved: Any, path: tuple[Any, ...] = ()) -> Any:
         """What belongs at this place: ``live`` itself where it can be changed in place, else a value for it."""
+        if isinstance(saved, _wrapped.WrappedTensor):
+            saved.check(text_of(path), live)
+            return live
         if isinstance(saved, Ref) or _arrays.is_array(live):
             if isinstance(saved, Ref) and _arrays.is_array(live):
                 return live
@@ -87,6 +90,8 @@ def replaced(state: Any, made: dict[str, Any], own: bool) -> Any:
     """A decoded state with arrays in the places of its tensors; what belongs to another rank alone becomes ``None``."""
     if isinstance(state, Ref):
         return made[state.name]
+    if isinstance(state, _wrapped.WrappedTensor):
+        return state.make("state", lambda _, item: replaced(item, made, own))
     if isinstance(state, PerRank):
         return state.value if own else None
     _kinds.check_shallow(state)

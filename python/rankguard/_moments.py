@@ -9,6 +9,7 @@ import torch
 
 from . import _arrays
 from ._tree import PerRank, Ref
+from ._wrapped import WrappedTensor
 
 _PLACEMENT = re.compile(r"(R)|S\((\d+)\)")
 
@@ -39,6 +40,8 @@ def new_moment(place: str, key: Any, saved: Any, parameter: Any, group: dict[str
         return tuple(new_moment(f"{place}.{at}", key, item, parameter, group, None) for at, item in enumerate(saved))
     if isinstance(saved, PerRank):
         raise _arrays.Unsavable(f"{place}: a value of one rank cannot be restored into an optimizer")
+    if isinstance(saved, WrappedTensor):
+        return saved.make(place, lambda name, item: new_moment(name, "", item, parameter, group, None))
     if not isinstance(saved, Ref):
         return saved
     if saved.kind == "part":
@@ -86,5 +89,7 @@ def _placement(place: str, text: Any) -> Any:
 
     found = _PLACEMENT.fullmatch(str(text))
     if found is None:
-        raise ValueError(f"cannot restore {place}: the checkpoint names the placement {text!r}, which this version does not know")
+        raise ValueError(
+            f"cannot restore {place}: the checkpoint names the placement {text!r}, which this version does not know"
+        )
     return Replicate() if found.group(1) else Shard(int(found.group(2)))

@@ -14,8 +14,8 @@ from typing import Any, Optional
 import torch
 
 from . import _arrays
-from ._moments import moment_layouts, new_moment
 from ._modules import ModuleState
+from ._moments import moment_layouts, new_moment
 from ._target import SavedDescription
 
 #: Optimizers with a state that is not by parameter, and what serves instead.
@@ -122,7 +122,9 @@ class OptimizerState:
         groups = []
         for at, optimizer in enumerate(self._optimizers):
             for number, group in enumerate(optimizer.param_groups):
-                groups.append((optimizer, group, [self._name_of(names, group, at, number, n) for n in range(len(group["params"]))]))
+                groups.append(
+                    (optimizer, group, [self._name_of(names, group, at, number, n) for n in range(len(group["params"]))])
+                )
                 for parameter, name in zip(group["params"], groups[-1][2]):
                     if seen.setdefault(id(parameter), at) != at:
                         raise _arrays.Unsavable(f"{self._label}: parameter {name} is in two optimizers; save them separately")
@@ -222,7 +224,9 @@ def _refuse(label: str, optimizer: Any) -> None:
         raise TypeError(f"{label} is a {type(optimizer).__name__}, want a torch.optim.Optimizer")
     others = sorted(str(key) for key in optimizer.state if not isinstance(key, torch.Tensor))
     if others:
-        raise _arrays.Unsavable(f"{label}: its state has {others[0]!r}, which belongs to no parameter; save that as an extra entry")
+        raise _arrays.Unsavable(
+            f"{label}: its state has {others[0]!r}, which belongs to no parameter; save that as an extra entry"
+        )
 
 
 def _by_parameter(tree: dict[str, Any]) -> dict[str, SavedParameter]:

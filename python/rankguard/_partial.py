@@ -47,7 +47,8 @@ class Part:
 
     def pruned(self, view: CheckpointView) -> CheckpointView:
         """The description of a checkpoint with the selected keys alone."""
-        names = [name for name in view.names if any(name == prefix or name.startswith(prefix + ".") for prefix in self._prefixes)]
+        below = tuple(f"{prefix}." for prefix in self._prefixes)
+        names = [name for name in view.names if name in self._prefixes or name.startswith(below)]
         return replace(view, states=self._prune_states(view.states, view.step), names=names)
 
     def _prune_states(self, states: dict[int, str], step: int) -> dict[int, str]:

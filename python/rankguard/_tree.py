@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
-from . import _arrays, _kinds, _plain_state
+from . import _arrays, _kinds, _plain_state, _wrapped
 from ._arrays import Unsavable
+from ._wrapped import WrappedTensor
 
 #: Name and version of the encoding.
 SCHEMA = "rankguard.python/1"
@@ -85,6 +86,11 @@ class Flat:
             return {"$": "bytes", "v": base64.b64encode(value).decode("ascii")}
         if type(value) is bytearray:
             return {"$": "bytes", "v": base64.b64encode(value).decode("ascii"), "t": "bytearray"}
+        if _wrapped.is_wrapped(value):
+            inner, described = _wrapped.parts_of(text_of(path), value)
+            context = self._encode(described.pop("x"), path, None)
+            parts = {key: self._encode(item, (*path, key), None) for key, item in inner.items()}
+            return {"$": "wrapped", **described, "x": context, "v": parts}
         if _arrays.is_array(value):
             name = self._name(path)
             self.leaves.append(Leaf(name, value, replace))
@@ -215,6 +221,9 @@ def _decode(value: Any) -> Any:
         return bytearray(base64.b64decode(inner)) if value.get("t") == "bytearray" else base64.b64decode(inner)
     if kind == "tensor":
         return Ref(inner, value.get("d"), value.get("s"), value.get("k"), value.get("w"))
+    if kind == "wrapped":
+        inner = {key: _decode(item) for key, item in inner.items()}
+        return WrappedTensor(value["c"], _decode(value["x"]), value["s"], value["t"], inner)
     if kind == "tuple":
         return tuple(_decode(item) for item in inner)
     if kind == "dict":
@@ -239,6 +248,8 @@ def refs(state: Any) -> Iterable[Ref]:
     """The tensors in a decoded state."""
     if isinstance(state, Ref):
         yield state
+    elif isinstance(state, WrappedTensor):
+        yield from refs(state.inner)
     elif isinstance(state, dict):
         for item in state.values():
             yield from refs(item)
@@ -288,6 +299,8 @@ def _outline(inner: Any) -> Any:
     def back(value: Any) -> Any:
         if isinstance(value, Ref):
             return _array_of(*tensors[value.name])
+        if isinstance(value, WrappedTensor):
+            return value.make("state", lambda _, item: back(item))
         if isinstance(value, dict):
             return _kinds.like(value, [(key, back(item)) for key, item in value.items()])
         if isinstance(value, list):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ._tree import PerRank, Ref, text_of
+from ._wrapped import WrappedTensor
 
 
 class StateUnion:
@@ -23,7 +24,7 @@ class StateUnion:
     def _join(self, one: Any, other: Any, path: tuple[Any, ...]) -> Any:
         if isinstance(one, PerRank) and isinstance(other, PerRank):
             return one
-        if isinstance(one, Ref) and isinstance(other, Ref):
+        if isinstance(one, (Ref, WrappedTensor)) and type(one) is type(other):
             # Their content is compared by digest.
             return one
         if isinstance(one, dict) and isinstance(other, dict):
@@ -63,7 +64,7 @@ def is_plain(state: Any) -> bool:
         return all(map(is_plain, state.values()))
     if isinstance(state, (list, tuple)):
         return all(map(is_plain, state))
-    return not isinstance(state, (Ref, PerRank))
+    return not isinstance(state, (Ref, PerRank, WrappedTensor))
 
 
 def same(one: Any, other: Any) -> bool:

@@ -19,7 +19,8 @@ such hooks are not called.
 
 As with ``load_state``, the place in an epoch is the trainer's: ``accelerator.skip_first_batches(loader, n)``. Random numbers
 are those of the save when :func:`restore` returns. A loader draws one more when it begins, so with dropout a run that goes
-on within an epoch is the same to the last bit if it restores them once more after that: ``restored.random()``. The order of
+on within an epoch is the same bit by bit if it restores them once more after that: ``restored.random()``. From three ranks
+on this wants ``DistributedDataParallelKwargs(find_unused_parameters=True)``, else it is equal up to rounding. The order of
 an epoch can be drawn again with ``DataLoaderConfiguration(use_seedable_sampler=True)``. Absent: DeepSpeed and Megatron, which
 keep the state themselves; they are refused.
 """
@@ -31,9 +32,10 @@ from typing import Any, Callable, Optional
 
 import accelerate
 import torch
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from . import _random, _session
+from ._modules import ModuleState
+from ._optimizer import OptimizerState
 from ._tree import PerRank
 
 
@@ -64,16 +66,6 @@ def restore(
     restored = _session.given(session).restore(live, step, replicate=True)
     if restored is None:
         return None
-    set_state_dict(
-        _models(accelerator),
-        _optimizers(accelerator),
-        model_state_dict=live["models"],
-        optim_state_dict=live["optimizers"],
-    )
-    for schedule, saved in zip(accelerator._schedulers, live["schedules"]):
-        schedule.load_state_dict(saved)
-    if accelerator.scaler is not None:
-        accelerator.scaler.load_state_dict(live["scaler"])
     loaders = live["loaders"].value
     for at, loader in enumerate(_stateful_loaders(accelerator)):
         loader.load_state_dict(loaders[at])
@@ -91,12 +83,12 @@ def restore(
 def _state(accelerator: accelerate.Accelerator) -> dict[str, Any]:
     if str(accelerator.distributed_type).endswith(("DEEPSPEED", "MEGATRON_LM")):
         raise ValueError(f"rankguard.accelerate does not serve {accelerator.distributed_type}, which keeps the state itself")
-    weights, moments = get_state_dict(_models(accelerator), _optimizers(accelerator))
+    models = ModuleState(_models(accelerator), "models")
     return {
-        "models": weights,
-        "optimizers": moments,
-        "schedules": [schedule.state_dict() for schedule in accelerator._schedulers],
-        "scaler": None if accelerator.scaler is None else accelerator.scaler.state_dict(),
+        "models": models,
+        "optimizers": OptimizerState(models, _optimizers(accelerator), "optimizers"),
+        "schedules": list(accelerator._schedulers),
+        "scaler": accelerator.scaler,
         "registered": list(accelerator._custom_objects),
         "step": accelerator.step,
         "loaders": PerRank([loader.state_dict() for loader in _stateful_loaders(accelerator)]),

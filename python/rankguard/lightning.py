@@ -15,6 +15,8 @@ removing a path removes the note. A save returns when the image is sealed, so no
 checkpoint, and brings random numbers back. With several ranks Lightning calls a plugin on the first alone, which would leave
 an image that nobody can commit: :class:`DDPStrategy` (Trainer) and :class:`FabricDDPStrategy` call it on all.
 
+Equal bit by bit to an undisturbed run from three ranks on: ``DDPStrategy(find_unused_parameters=True)``.
+
 Restored: all that Lightning puts into a checkpoint, and with the callback the random numbers of each rank. The place within
 an epoch is Lightning's matter: it comes back where the loader has ``state_dict`` and ``load_state_dict``, else use an image
 of an epoch's end. Absent: Lightning's FSDP and model-parallel strategies, which write files of their own past every plugin.

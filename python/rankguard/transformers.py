@@ -31,10 +31,11 @@ import tempfile
 from typing import Any, Optional
 
 import safetensors.torch
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from . import _random, _session
+from ._modules import ModuleState
+from ._optimizer import OptimizerState
 from ._tree import PerRank
 
 
@@ -70,13 +71,6 @@ class Callback(TrainerCallback):
         restored = self._given().restore(live, replicate=True)
         if restored is None or restored.step != state.global_step:
             raise _session.RankguardError(f"the Trainer resumes step {state.global_step} and the store gave {restored}")
-        set_state_dict(
-            self._objects["model"],
-            self._bare_optimizer(),
-            model_state_dict=live["model"],
-            optim_state_dict=live["optimizer"],
-        )
-        self._objects["lr_scheduler"].load_state_dict(live["schedule"])
         self._sealed = restored.step
         if not restored.kept:
             self._random = live["random"].value
@@ -119,11 +113,11 @@ class Callback(TrainerCallback):
             self._sealed = state.global_step
 
     def _state(self, state: TrainerState) -> dict[str, Any]:
-        weights, moments = get_state_dict(self._objects["model"], self._bare_optimizer())
+        model = ModuleState(self._objects["model"])
         return {
-            "model": weights,
-            "optimizer": moments,
-            "schedule": self._objects["lr_scheduler"].state_dict(),
+            "model": model,
+            "optimizer": OptimizerState(model, [self._bare_optimizer()]),
+            "schedule": self._objects["lr_scheduler"],
             "trainer": dataclasses.asdict(state),
             "random": PerRank(_random.states()),
         }

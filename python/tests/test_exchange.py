@@ -85,3 +85,20 @@ def test_a_run_goes_on_from_a_directory_of_dcp(tmp_path, ranks):
     with pytest.raises(rankguard.RankguardError, match="imported"):
         session.load()
     session.done()
+
+
+def test_a_fresh_training_goes_on_from_a_directory_of_dcp(tmp_path):
+    model, optimizer = trained()
+    weights, moments = get_state_dict(model, optimizer)
+    dcp.save({"model": weights, "optimizer": moments}, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    program("import", "--dir", tmp_path / "store", "--job", "a", "--step", 9, "--ranks", 1, tmp_path / "dcp")
+
+    other = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3)).to(torch.bfloat16)
+    moved = torch.optim.AdamW(other.parameters(), lr=1.0)
+    session = rankguard.connect(tmp_path / "store", job="a", rank=0, world_size=1)
+    assert session.restore(rankguard.torch.state(other, moved)).step == 9
+    assert all(torch.equal(one, two) for one, two in zip(model.state_dict().values(), other.state_dict().values()))
+    for one, two in zip(optimizer.state_dict()["state"].values(), moved.state_dict()["state"].values()):
+        assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+    assert moved.param_groups[0]["lr"] == 3e-4
+    session.done()

@@ -225,6 +225,8 @@ class TestAccelerate:
 
         accelerator, prepared = self.prepared()
         assert rga.restore(accelerator, session=session) is None
+        # No step was made to find the moments.
+        assert not any(optimizer.state for optimizer in prepared[2:4])
         self.train(accelerator, prepared, 0)
         rga.checkpoint(accelerator, step=4, session=session)
         session.wait()

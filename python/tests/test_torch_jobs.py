@@ -1,5 +1,5 @@
 """Real DDP and FSDP2 jobs, and those of Lightning, Accelerate and transformers, under `rankguard run`, with ranks killed in
-the middle: the losses (or weights) are those of a run that nobody disturbed, to the last bit."""
+the middle: the losses (or weights) are those of an undisturbed run on as many ranks, bit by bit."""
 
 import importlib.util
 import json
@@ -43,12 +43,12 @@ def told(folder: pathlib.Path, ranks: int = 2):
     return [json.loads((folder / f"losses-{rank}.json").read_text()) for rank in range(ranks)]
 
 
-def undisturbed(example: str, folder: pathlib.Path, ranks: int = 2):
+def undisturbed(example: str, folder: pathlib.Path, ranks: int = 2, steps: int = STEPS):
     """The same job under torchrun, without an agent."""
     out = folder / "undisturbed"
     out.mkdir()
     args = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    args += [str(EXAMPLES / example), f"--steps={STEPS}", f"--out={out}", f"--local-dir={folder / 'other-store'}", "--every=20"]
+    args += [str(EXAMPLES / example), f"--steps={steps}", f"--out={out}", f"--local-dir={folder / 'other-store'}", "--every=20"]
     subprocess.run(args, check=True, timeout=400, env={**cluster.clean(), "OMP_NUM_THREADS": "1"}, capture_output=True)
     return told(out, ranks)
 
@@ -57,12 +57,12 @@ def newest(store: pathlib.Path) -> int:
     return max(cluster.committed(store, "train"), default=0)
 
 
-def same_but_restored(got, want):
+def same_but_restored(got, want, steps=STEPS):
     """Losses of every step, or the weights at the end, rank by rank."""
     assert all(rank.pop("restored") is None for rank in want)
     for rank in got:
         rank.pop("restored")
-        assert rank and len(rank.get("losses", range(STEPS))) == STEPS
+        assert rank and len(rank.get("losses", range(steps))) == steps
     assert got == want
 
 
@@ -92,27 +92,29 @@ def test_a_job_whose_ranks_are_killed_trains_as_if_nothing_had_happened(running,
     same_but_restored(disturbed, undisturbed(example, tmp_path))
 
 
+@pytest.mark.parametrize(("ranks", "steps"), [(2, STEPS), (3, 20), (4, 20)])
 @pytest.mark.parametrize("example", JOBS)
-def test_without_an_agent_a_killed_job_resumes_from_its_directory(tmp_path, example):
+def test_without_an_agent_a_killed_job_resumes_from_its_directory(tmp_path, example, ranks, steps):
+    """Three and four ranks, since a sum of two is the same in either order."""
     store, out = tmp_path / "store", tmp_path / "out"
     out.mkdir()
-    args = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=0"]
-    args += [str(EXAMPLES / example), f"--steps={STEPS}", f"--out={out}", f"--local-dir={store}", "--every=5"]
+    args = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "--max-restarts=0"]
+    args += [str(EXAMPLES / example), f"--steps={steps}", f"--out={out}", f"--local-dir={store}", "--every=5"]
     env = {**cluster.clean(), "OMP_NUM_THREADS": "1"}
-    first = subprocess.Popen([*args, "--step-ms=100"], env=env, start_new_session=True, stderr=subprocess.DEVNULL)
+    first = subprocess.Popen([*args, "--step-ms=200"], env=env, start_new_session=True, stderr=subprocess.DEVNULL)
     try:
         cluster.until("a checkpoint", lambda: [step for step in _steps(store) if step >= 10] or None, 300)
     finally:
         # torchrun starts each rank in a session of its own: one that lived on would write its results over the resumed ones.
-        ranks = children_of(first.pid)
-        for pid in (*ranks, first.pid):
+        pids = children_of(first.pid)
+        for pid in (*pids, first.pid):
             os.kill(pid, signal.SIGKILL)
         first.wait()
-        cluster.until("the end of the ranks", lambda: not any(map(is_alive, ranks)) or None)
+        cluster.until("the end of the ranks", lambda: not any(map(is_alive, pids)) or None)
     subprocess.run(args, check=True, timeout=400, env=env, capture_output=True)
-    resumed = told(out)
+    resumed = told(out, ranks)
     assert all(rank["restored"] >= 10 for rank in resumed)
-    same_but_restored(resumed, undisturbed(example, tmp_path))
+    same_but_restored(resumed, undisturbed(example, tmp_path, ranks, steps), steps)
 
 
 def children_of(pid: int) -> list[int]:

@@ -1,5 +1,8 @@
 """`rankguard.torch.state` in one process: a first start changes nothing, and a restart at any step goes on bit by bit."""
 
+import pathlib
+import re
+
 import pytest
 
 import rankguard
@@ -191,7 +194,10 @@ class TestGroups:
         def make():
             model = self.layers()
             model[1].requires_grad_(False)
-            groups = [{"params": model[0].parameters()}, {"params": [*model[1].parameters(), *model[2].parameters()], "lr": 0.3}]
+            groups = [
+                {"params": model[0].parameters()},
+                {"params": [*model[1].parameters(), *model[2].parameters()], "lr": 0.3},
+            ]
             return model, torch.optim.AdamW(groups, lr=0.1)
 
         (model, optimizer), (other, moments) = make(), make()
@@ -363,3 +369,20 @@ def test_importing_the_package_imports_no_torch():
 
     code = "import sys, rankguard; assert 'torch' not in sys.modules; rankguard.torch.state; assert 'torch' in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_the_snippet_of_the_readme_runs(session, monkeypatch):
+    text = (pathlib.Path(__file__).resolve().parents[1] / "README.md").read_text()
+    snippet = next(it for it in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "rankguard.torch.state" in it)
+    monkeypatch.setattr(rankguard, "_current", session)
+    training = Training("adamw-foreach", with_state=False)
+    given = {"rankguard": rankguard, "model": training.model, "optimizer": training.optimizer}
+    given.update(scheduler=training.schedule, scaler=torch.amp.GradScaler("cpu"))
+    exec(snippet, given)
+    assert given["restored"] is None and given["losses"] == []
+    training.step()
+    given["losses"].append(0.5)
+    session.checkpoint(given["state"], step=1)
+    session.wait()
+    exec(snippet, given)
+    assert given["restored"].step == 1 and given["losses"] == [0.5]

@@ -21,6 +21,8 @@ $pip install --no-deps safetensors==0.8.0 dlrover==0.6.1
 # The frameworks that there are adapters for, with what of their needs a run on CPUs imports.
 $pip install --no-deps lightning==2.6.6 lightning-utilities==0.15.3 torchmetrics==1.9.0 accelerate==1.15.0 \
     transformers==5.23.0 tokenizers==0.23.3 huggingface_hub==2.4.0
+# 8-bit optimizers: tensors that are made of other tensors.
+$pip install --no-deps torchao==0.18.0
 $pip install regex==2026.11.15 tqdm==4.70.1 httpx==0.28.1 httpx2==2.16.2 typer==0.29.2
 $pip install --no-deps jax==0.12.0.1 jaxlib==0.12.0.1 ml_dtypes==0.6.0 opt_einsum==3.4.0 scipy==1.18.1
 $pip install ruff==0.17.6 mypy==2.4.1 vermin==1.9.2
