@@ -23,6 +23,8 @@ class Saved:
     sealed: bool
     #: How long the trainer waited, seconds.
     stall_s: float
+    #: Why there is no image; ``None`` with one.
+    reason: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class Session:
         self._step = 0
         self._stepped_at = time.monotonic()
         self.closed = False
+        #: Whether the warning that the job has no store was given.
+        self._warned = False
 
     @property
     def _keeper(self) -> Union[Agent, Local]:
@@ -82,6 +86,11 @@ class Session:
     def under_agent(self) -> bool:
         """Whether an agent serves this rank."""
         return self._agent is not None
+
+    @property
+    def without_store(self) -> bool:
+        """Whether the job was submitted without ``--checkpoint-dir``: saves are skipped with one warning, training goes on."""
+        return self._agent is not None and self._agent.without_store()
 
     @property
     def last_step(self) -> int:
@@ -122,13 +131,13 @@ class Session:
         """Saves; when it returns, the state may be changed. What is sealed survives this process under an agent.
 
         ``state`` is a nested dict of tensors and plain values; objects with ``state_dict`` and ``load_state_dict`` are
-        asked. Making it durable goes on beside the training.
+        asked. Making it durable goes on beside the training. In a job without a checkpoint store nothing is saved: the
+        first call warns, and the result names the reason.
         """
         step = self._step if step is None else int(step)
         flat = _tree.Flat(_top(state))
         told = self._boxes(flat)
-        sealed, stall_s = self._keeper.checkpoint(step, told, flat.text(), _tree.SCHEMA)
-        return self._saved(step, sealed, stall_s)
+        return self._saved(step, *self._keeper.checkpoint(step, told, flat.text(), _tree.SCHEMA))
 
     def begin(self, state: Any, step: Optional[int] = None) -> Optional[Saved]:
         """Starts to save beside the training: call it after the optimizer's step and ``finish`` before the next one.
@@ -192,8 +201,7 @@ class Session:
         """Saves boxes that an adapter has made with :attr:`staging`, and the JSON of this rank."""
         _arrays.synchronize(self.staging)
         step = self._step if step is None else int(step)
-        sealed, stall_s = self._keeper.checkpoint(step, [box.told() for box in boxes], text, schema)
-        return self._saved(step, sealed, stall_s)
+        return self._saved(step, *self._keeper.checkpoint(step, [box.told() for box in boxes], text, schema))
 
     def restore_boxes(self, boxes: list[_arrays.Box], step: Optional[int] = None) -> Optional[tuple[int, dict[int, str]]]:
         """Fills boxes that an adapter has made; the step and the JSON of every rank."""
@@ -289,15 +297,14 @@ class Session:
         self._step = step
         return Restored(step, len(states), merge.kept)
 
-    def _saved(self, step: int, sealed: bool, stall_s: float) -> Saved:
-        if not sealed:
-            warnings.warn(
-                f"no checkpoint of step {step} from this rank: earlier images are not durable yet", RuntimeWarning, stacklevel=3
-            )
+    def _saved(self, step: int, sealed: bool, stall_s: float, reason: Optional[str] = None) -> Saved:
+        if not sealed and not (self.without_store and self._warned):
+            self._warned = self.without_store
+            warnings.warn(f"no checkpoint of step {step} from this rank: {reason}", RuntimeWarning, stacklevel=3)
         if self._local is not None:
             for failed, reason in self._local.take_failures():
                 warnings.warn(f"the checkpoint of step {failed} was not made durable: {reason}", RuntimeWarning, stacklevel=3)
-        return Saved(sealed, stall_s)
+        return Saved(sealed, stall_s, reason)
 
 
 def given(session: Optional[Session]) -> Session:

@@ -47,6 +47,11 @@ impl Agent {
         py.detach(|| lock(&self.client).checkpoint_every())
     }
 
+    /// Whether the job was submitted without a checkpoint store: saves are skipped.
+    fn without_store(&self, py: Python<'_>) -> bool {
+        py.detach(|| lock(&self.client).without_store())
+    }
+
     /// Whether to checkpoint at the end of this step.
     fn due(&self, py: Python<'_>, step: u64) -> bool {
         py.detach(|| lock(&self.client).due(Step(step)))

@@ -100,7 +100,12 @@ fn job_view(job: &Job, hang_ms: u64) -> JobView {
         generation: job.generation,
         step: job.step,
         checkpoints: job.checkpoints.committed.clone(),
-        saving: job.checkpoints.saving(placements.len()),
+        // Images of a job without a store, which earlier agents took, are on their way nowhere.
+        saving: job
+            .spec
+            .checkpoint
+            .as_ref()
+            .and_then(|_| job.checkpoints.saving(placements.len())),
         placements,
         void_shards: job.checkpoints.void_shards,
         void_reason: job.checkpoints.void_reason.clone(),
