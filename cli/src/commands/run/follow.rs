@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Case, CaseId, CaseState, JobId, JobState, JobView, Role};
+use rankguard_model::{Case, CaseId, CaseState, Finding, JobId, JobState, JobView, Role};
 
 use crate::client::{Client, ClientError};
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::out;
 use crate::words::{case_state, job_state};
+
+use super::submitter::find_program;
 
 /// Between two looks at the job.
 const POLL: Duration = Duration::from_millis(300);
@@ -30,6 +32,7 @@ pub(super) struct Follower {
     told: Instant,
     away: Option<Instant>,
     saving: Option<Instant>,
+    finished: bool,
 }
 
 impl Follower {
@@ -41,7 +44,13 @@ impl Follower {
             told: Instant::now(),
             away: None,
             saving: None,
+            finished: false,
         }
+    }
+
+    /// Whether every rank has ended well, so that only the commit of the last checkpoint is waited for.
+    pub(super) fn has_finished(&self) -> bool {
+        self.finished
     }
 
     /// Until the job has ended and what it saved last is committed.
@@ -80,6 +89,7 @@ impl Follower {
             return Err(CliError::failure(what, "was its state directory replaced?"));
         };
         self.tell(view);
+        self.finished = view.state == JobState::Finished;
         match view.state {
             JobState::Finished => Ok(self.has_saved(view).then_some(Exit::Fine)),
             JobState::Stopped => Err(stopped(view, &cases)),
@@ -174,12 +184,30 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
     for line in root.into_iter().flat_map(|finding| finding.text.lines()) {
         what.push_str(&format!("\n  > {line}"));
     }
-    let hint = format!(
-        "{}; `rankguard cases show {}` tells all",
-        verdict.mitigation.advice.trim_end_matches('.'),
-        case.id
-    );
+    let advice = match missing_module(view, root) {
+        Some(advice) => advice,
+        None => verdict.mitigation.advice.trim_end_matches('.').to_owned(),
+    };
+    let hint = format!("{}; `rankguard cases show {}` tells all", advice, case.id);
     CliError::failure(what, hint)
+}
+
+/// What to do about a module that Python did not find: names the interpreter.
+fn missing_module(view: &JobView, root: Option<&Finding>) -> Option<String> {
+    let text = &root?.text;
+    let module = text.split("No module named ").nth(1)?.split_whitespace().next()?;
+    let program = view.spec.command.first()?;
+    if !program.rsplit('/').next()?.starts_with("python") {
+        return None;
+    }
+    let interpreter = match find_program(program, &view.spec.env) {
+        Some(path) if path.as_os_str() != program.as_str() => format!("`{program}`, here {}", path.display()),
+        _ => format!("`{program}`"),
+    };
+    Some(format!(
+        "The ranks ran {interpreter}, which has no module {module}: activate the environment that has it before `rankguard run`, \
+         or name its interpreter"
+    ))
 }
 
 #[cfg(test)]

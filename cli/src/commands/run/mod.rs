@@ -2,7 +2,9 @@
 
 mod args;
 mod follow;
+mod launcher;
 mod spec;
+mod submitter;
 
 use std::time::Duration;
 
@@ -41,6 +43,12 @@ pub(crate) async fn run(args: RunArgs, client: &Client) -> Result<Exit, CliError
     tokio::select! {
         ended = follower.follow(client) => ended,
         signal = stop.wait() => {
+            if follower.has_finished() {
+                out::note(&format!(
+                    "{signal}: job {job} has finished; the agents go on with its last checkpoint, which is not committed yet"
+                ));
+                return Ok(Exit::Finding);
+            }
             out::note(&format!("{signal}: job {job} is being cancelled; once more leaves it as it is"));
             tokio::select! {
                 ended = cancel(&mut follower, client) => ended,
