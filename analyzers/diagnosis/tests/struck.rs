@@ -67,3 +67,13 @@ fn the_words_of_survivors_are_not_the_cause_rg_7() {
     world.exits(1_300, 1, Exit::Code(1));
     check(&world.settle(), "killed-by-signal", &rank_of(2));
 }
+
+#[test]
+fn a_silent_survivor_is_not_the_cause_beside_a_killed_rank_rg_7() {
+    let mut world = World::new();
+    world.exits(1_000, 1, Exit::Signal(9));
+    for rank in [0, 2, 4, 5] {
+        world.says(1_020, rank, GLOO, lost_peer());
+    }
+    check(&world.settle(), "killed-by-signal", &rank_of(1));
+}
