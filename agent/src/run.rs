@@ -1,6 +1,7 @@
 //! The life of an agent: settings, build, run, drain, say how it ended.
 
 use std::future::Future;
+use std::path::absolute;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -40,7 +41,12 @@ const LAST_TRIES: u32 = 10;
 const COMMIT: usize = 512;
 
 /// Runs the agent until `shutdown`. Leaves no process, socket or shared memory behind.
-pub async fn run(settings: Settings, shutdown: impl Future<Output = ()>) -> Result<Ended, AgentError> {
+pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> Result<Ended, AgentError> {
+    // Ranks get paths of the socket and of their dumps, and have working directories of their own.
+    settings.state_dir = absolute(&settings.state_dir).map_err(|source| AgentError::StateDir {
+        path: settings.state_dir.clone(),
+        source,
+    })?;
     let state_dir = settings.state_dir.clone();
     let separate = RankUserRules::of(&settings).may_be_separate();
     prepare_state_dir(&state_dir, separate).map_err(|source| AgentError::StateDir {

@@ -55,6 +55,11 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
         settings.journal = JournalRetention::unlimited();
     }
     settings.check()?;
+    settings.state_dir = std::path::absolute(&settings.state_dir).map_err(|source| ControllerError::StateDir {
+        what: "make absolute",
+        path: settings.state_dir.clone(),
+        source,
+    })?;
     let network = settings.network.clone();
     let life = open(settings.clone()).await?;
     let (listener, address) = listen(&settings).await?;

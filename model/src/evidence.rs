@@ -254,6 +254,10 @@ pub enum Body {
 /// Signature of the evidence that an agent ended ranks because its lease was over. Its fields are `job` and `generation`.
 pub const LEASE_SIGNATURE: &str = "agent.lease";
 
+/// Signature of the last line on standard error of a rank that ended itself with an error code and without a traceback. Its
+/// fields are `exit` and `message`.
+pub const EXIT_MESSAGE: &str = "agent.exit-message";
+
 fn is_zero(count: &u32) -> bool {
     *count == 0
 }

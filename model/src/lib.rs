@@ -28,8 +28,8 @@ pub use causes::with_causes;
 pub use checkpoint_counts::{CheckpointCounts, VoidCheckpoint};
 pub use entity::{Device, DeviceKind, Entity};
 pub use evidence::{
-    Body, CopyTier, Evidence, EvidenceId, FailedCheck, Finding, LEASE_SIGNATURE, Ledger, Mark, RestoreBytes, Role,
-    ShardSeal, Source,
+    Body, CopyTier, EXIT_MESSAGE, Evidence, EvidenceId, FailedCheck, Finding, LEASE_SIGNATURE, Ledger, Mark,
+    RestoreBytes, Role, ShardSeal, Source,
 };
 pub use fields::Fields;
 pub use fold::{ByName, Fold};

@@ -164,14 +164,15 @@ mod tests {
 
     #[test]
     fn an_empty_message_is_a_frame_of_length_zero() {
-        let frame = encode(&RankWelcome { checkpoint_every: 0 });
+        let welcome = RankWelcome {
+            checkpoint_every: 0,
+            without_store: false,
+        };
+        let frame = encode(&welcome);
         assert_eq!(frame, [0, 0, 0, 0]);
         let mut reader = FrameReader::new();
         reader.push(&frame);
-        assert_eq!(
-            reader.next::<RankWelcome>().expect("whole"),
-            Some(RankWelcome { checkpoint_every: 0 })
-        );
+        assert_eq!(reader.next::<RankWelcome>().expect("whole"), Some(welcome));
         assert_eq!(reader.next::<RankWelcome>().expect("empty"), None);
     }
 

@@ -28,6 +28,8 @@ class Saved:
     sealed: bool
     #: How long the trainer waited, seconds.
     stall_s: float
+    #: Why there is no image; ``None`` with one.
+    reason: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,8 @@ class Session:
         self._stepped = False
         self._stepped_at = time.monotonic()
         self.closed = False
+        #: Whether the warning that the job has no store was given.
+        self._warned = False
 
     @property
     def _keeper(self) -> Union[Agent, Local]:
@@ -134,6 +138,11 @@ class Session:
             return "the controller has chosen no checkpoint for this generation"
         place = self._local_place
         return "the store is empty" if place is None else f"{place.directory} has no checkpoint of the job {place.job!r}"
+
+    @property
+    def without_store(self) -> bool:
+        """Whether the job was submitted without ``--checkpoint-dir``: saves are skipped with one warning, training goes on."""
+        return self._agent is not None and self._agent.without_store()
 
     @property
     def last_step(self) -> int:
@@ -177,13 +186,13 @@ class Session:
         """Saves; when it returns, the state may be changed. What is sealed survives this process under an agent.
 
         ``state`` is a nested dict of tensors and plain values; objects with ``state_dict`` and ``load_state_dict`` are
-        asked. Making it durable goes on beside the training.
+        asked. Making it durable goes on beside the training. In a job without a checkpoint store nothing is saved: the
+        first call warns, and the result names the reason.
         """
         step = self._save_step(step)
         flat = _tree.Flat(_top(state))
         boxes, text = self._packed(self._boxes(flat), flat.text(), step)
-        sealed, stall_s = self._keeper.checkpoint(step, boxes, text, _tree.SCHEMA)
-        return self._saved(step, sealed, stall_s)
+        return self._saved(step, *self._keeper.checkpoint(step, boxes, text, _tree.SCHEMA))
 
     def begin(self, state: Any, step: Optional[int] = None) -> Optional[Saved]:
         """Starts to save beside the training: call it after the optimizer's step and ``finish`` before the next one.
@@ -292,8 +301,7 @@ class Session:
         _arrays.synchronize(self.staging)
         step = self._save_step(step)
         told, text = self._packed([box.told() for box in boxes], text, step)
-        sealed, stall_s = self._keeper.checkpoint(step, told, text, schema)
-        return self._saved(step, sealed, stall_s)
+        return self._saved(step, *self._keeper.checkpoint(step, told, text, schema))
 
     def restore_boxes(self, boxes: list[_arrays.Box], step: Optional[int] = None) -> Optional[tuple[int, dict[int, str]]]:
         """Fills boxes that an adapter has made; the step and the JSON of every rank."""
@@ -525,15 +533,14 @@ class Session:
             plan.differing,
         )
 
-    def _saved(self, step: int, sealed: bool, stall_s: float) -> Saved:
-        if not sealed:
-            warnings.warn(
-                f"no checkpoint of step {step} from this rank: earlier images are not durable yet", RuntimeWarning, stacklevel=3
-            )
+    def _saved(self, step: int, sealed: bool, stall_s: float, reason: Optional[str] = None) -> Saved:
+        if not sealed and not (self.without_store and self._warned):
+            self._warned = self.without_store
+            warnings.warn(f"no checkpoint of step {step} from this rank: {reason}", RuntimeWarning, stacklevel=3)
         if self._local is not None:
             self._warn_of(self._local.take_failures())
         self._wait_failed = self._wait_failed and not sealed
-        return Saved(sealed, stall_s)
+        return Saved(sealed, stall_s, reason)
 
 
 def _close_at_exit(session: Session) -> None:

@@ -54,6 +54,11 @@ impl Agent {
             .call(py, "read the checkpoint rule", |client| Ok(client.checkpoint_every()))
     }
 
+    /// Whether the job was submitted without a checkpoint store: saves are skipped.
+    fn without_store(&self, py: Python<'_>) -> bool {
+        py.detach(|| lock(&self.client).without_store())
+    }
+
     /// Whether to checkpoint at the end of this step.
     fn due(&self, py: Python<'_>, step: u64) -> PyResult<bool> {
         self.client

@@ -15,8 +15,14 @@ use crate::entry::{Entry, Told, entries};
 /// Longest time that a setting may name: sums of a few of them with a moment do not overflow.
 const MAX_DURATION: Duration = Duration::from_secs(1_000_000_000);
 
-/// Whether there is an image, and how long the trainer waited, seconds.
-pub(crate) type Outcome = (bool, f64);
+/// Whether there is an image, how long the trainer waited, seconds, and why there is none.
+pub(crate) type Outcome = (bool, f64, Option<&'static str>);
+
+/// The reason of saves in a job without a store.
+const NO_STORE: &str =
+    "the job has no checkpoint store; submit it with `rankguard run --checkpoint-dir DIR --checkpoint-every STEPS`";
+/// The reason of saves that were skipped.
+const NO_SLOT: &str = "earlier images are not durable yet";
 
 /// Step, the state of every rank as JSON text, tensors that differ from rank to rank with what differs, and names of tensors
 /// where the states do not list them.
@@ -49,7 +55,12 @@ pub(crate) fn policy(when_full: &str, wait_s: f64) -> PyResult<BackPressure> {
 }
 
 pub(crate) fn outcome(saved: Saved) -> Outcome {
-    (saved.outcome == SaveOutcome::Sealed, saved.stall.as_secs_f64())
+    let reason = match saved.outcome {
+        SaveOutcome::Sealed => None,
+        SaveOutcome::SkippedNoFreeSlot => Some(NO_SLOT),
+        SaveOutcome::SkippedNoStore => Some(NO_STORE),
+    };
+    (reason.is_none(), saved.stall.as_secs_f64(), reason)
 }
 
 pub(crate) fn given(restored: RestoredInto) -> Given {

@@ -42,6 +42,8 @@ pub struct RankClient {
     /// What the agent says where the trainer said nothing.
     agents_policy: BackPressure,
     checkpoint_every: u64,
+    /// The job has no checkpoint store; no image is taken.
+    without_store: bool,
     calls: Calls,
     /// Steps of which no image will be taken, still to be told.
     missed: BTreeMap<Step, &'static str>,
@@ -69,6 +71,7 @@ impl RankClient {
             policy: None,
             agents_policy: BackPressure::Skip,
             checkpoint_every: 0,
+            without_store: false,
             calls: Calls::new(env.generation, Step(0), 0),
             missed: BTreeMap::new(),
             lost: false,
@@ -84,6 +87,7 @@ impl RankClient {
         match client.ask(hello, "the agent's welcome", ANSWER_WAIT)? {
             Hear::Welcome(welcome) => {
                 client.checkpoint_every = welcome.checkpoint_every;
+                client.without_store = welcome.without_store;
                 client.calls = Calls::new(env.generation, Step(0), welcome.checkpoint_every);
             }
             other => return Err(unexpected("the agent's welcome", &other)),
@@ -95,6 +99,11 @@ impl RankClient {
     /// and another rule: [`due`](Self::due) knows.
     pub fn checkpoint_every(&self) -> u64 {
         self.checkpoint_every
+    }
+
+    /// Whether the job has no checkpoint store: every save is [`SaveOutcome::SkippedNoStore`](crate::SaveOutcome).
+    pub fn without_store(&self) -> bool {
+        self.without_store
     }
 
     /// Whether to checkpoint at the end of this step: by the rule of the launch, or because the controller called it. Ask

@@ -47,6 +47,8 @@ pub enum SaveOutcome {
     /// Earlier images are not on disk yet, so every slot is taken, or the store takes nothing out of the window: this rank
     /// does not take part in this checkpoint, which makes the attempt void. Training goes on.
     SkippedNoFreeSlot,
+    /// The job was submitted without a checkpoint store, so no memory was filled. Training goes on.
+    SkippedNoStore,
 }
 
 /// What was saved and what was not, since the start.
@@ -54,7 +56,7 @@ pub enum SaveOutcome {
 pub struct Counts {
     /// Images sealed.
     pub sealed: u64,
-    /// Saves for which no slot was free, or whose window nobody took anything from.
+    /// Saves for which no slot was free, whose window nobody took anything from, or that have no store.
     pub skipped: u64,
     /// Saves that had to wait for a slot or for room in their window, whether they got it or not.
     pub waited: u64,

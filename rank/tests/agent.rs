@@ -50,7 +50,10 @@ impl FakeAgent {
 
     fn welcome(&mut self) {
         assert!(matches!(self.hear(), Some(Heard::Hello(hello)) if hello.job == "local" && hello.generation == 1));
-        self.say(Said::Welcome(v1::RankWelcome { checkpoint_every: 5 }));
+        self.say(Said::Welcome(v1::RankWelcome {
+            checkpoint_every: 5,
+            without_store: false,
+        }));
     }
 
     fn give_arena(&mut self, slots: u32) -> Arena {

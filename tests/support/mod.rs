@@ -114,8 +114,14 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts it with its words going to a file.
     pub(crate) fn start(args: &[&str], log: &Path) -> Self {
+        Self::start_in(Path::new("."), args, log)
+    }
+
+    /// Starts it in a working directory.
+    pub(crate) fn start_in(dir: &Path, args: &[&str], log: &Path) -> Self {
         let log = std::fs::File::create(log).expect("a log");
         let mut command = command(args);
+        command.current_dir(dir);
         command.stdout(Stdio::null()).stderr(log);
         Self {
             child: command.spawn().expect("the program starts"),

@@ -176,6 +176,7 @@ impl Course {
                 self.sealed += 1;
                 return;
             }
+            Ok(saved) if saved.outcome == SaveOutcome::SkippedNoStore => "the job has no checkpoint store".to_owned(),
             Ok(_) => "every slot of the arena is still in use".to_owned(),
             Err(error) => error.to_string(),
         };

@@ -94,6 +94,9 @@ impl Desk {
 
     /// The arena for images of this size, and how it is to be used.
     pub(crate) fn arena(&self, wanted: &v1::ArenaWanted) -> Result<(Arc<Place>, ImageSettings), DeskError> {
+        if self.launch.checkpoint_store.is_empty() {
+            return Err(DeskError::NoStore);
+        }
         let images = self.all.images;
         let asked = Asked {
             job: &self.rank.job,

@@ -15,6 +15,10 @@ pub(crate) enum DeskError {
     Arena(#[from] ArenaError),
     #[error("the rank has no arena; it must ask for one first")]
     NoArena,
+    #[error(
+        "the job has no checkpoint store: submit it with `rankguard run --checkpoint-dir DIR --checkpoint-every STEPS`"
+    )]
+    NoStore,
     #[error("{0}")]
     Memory(String),
     #[error("make memory for the restored image: {0}")]
@@ -41,6 +45,7 @@ impl DeskError {
         match self {
             Self::Arena(_)
             | Self::NoArena
+            | Self::NoStore
             | Self::Memory(_)
             | Self::Own(_)
             | Self::Hand(_)

@@ -28,6 +28,13 @@ pub(crate) enum LaunchError {
         node: NodeId,
         path: String,
     },
+    #[error("cannot execute `{program}` on node {node}: {problem} (PATH is {path})")]
+    NotExecutable {
+        program: String,
+        node: NodeId,
+        path: String,
+        problem: String,
+    },
     #[error("the working directory {path} does not exist on node {node}")]
     NoWorkdir { path: String, node: NodeId },
     #[error("cannot start `{program}` on node {node}: {source}")]
@@ -193,6 +200,16 @@ fn start_error(source: StartError, start: RankStart, node: NodeId) -> LaunchErro
         (StartStage::Program, Some(libc::ENOENT)) => {
             let path = start.environment.get("PATH").cloned().unwrap_or_default();
             LaunchError::NotFound { program, node, path }
+        }
+        // Another try ends the same way; a want of memory or processes does not.
+        (StartStage::Program, Some(libc::EACCES | libc::ENOEXEC | libc::ENOTDIR | libc::ELOOP)) => {
+            let path = start.environment.get("PATH").cloned().unwrap_or_default();
+            LaunchError::NotExecutable {
+                program,
+                node,
+                path,
+                problem,
+            }
         }
         (StartStage::Workdir, _) => {
             let path = start.workdir.unwrap_or_default();

@@ -104,7 +104,10 @@ mod tests {
         line.call(1, CheckpointCall::At { step: Step(5) });
         line.call(2, CheckpointCall::At { step: Step(6) });
         drop(stream);
-        let welcome = Said::Welcome(RankWelcome { checkpoint_every: 3 });
+        let welcome = Said::Welcome(RankWelcome {
+            checkpoint_every: 3,
+            without_store: false,
+        });
         line.say(welcome.clone(), None).expect("said");
         let called = |number, step| {
             let call = CheckpointCall::At { step: Step(step) };

@@ -3,6 +3,7 @@
 mod allowed_environment;
 mod credentials;
 mod environment;
+mod exit_message;
 mod launch;
 mod line;
 mod pace;

@@ -1,6 +1,7 @@
 //! Reports of starts and ends of ranks to the rest of the agent.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use rankguard_model::{Body, Exit, RankRef, Source, Timestamp};
 
 use super::Roster;
 use super::environment::RankFiles;
+use super::exit_message::exit_message;
 use crate::clock;
 use crate::collectors::{FlightDumps, JobLogs};
 use crate::intake::Intake;
@@ -27,6 +29,8 @@ pub(crate) struct RankReports {
     pub(crate) flight: FlightDumps,
     /// Output of ranks that are being started.
     files: Mutex<BTreeMap<RankRef, RankFiles>>,
+    /// Standard error of ranks that run.
+    errors: Mutex<BTreeMap<RankRef, PathBuf>>,
 }
 
 impl RankReports {
@@ -37,6 +41,7 @@ impl RankReports {
             job_logs,
             flight,
             files: Mutex::default(),
+            errors: Mutex::default(),
         }
     }
 
@@ -65,6 +70,9 @@ impl RankReports {
 impl RankEvents for RankReports {
     fn started(&self, rank: &RankRef, process: RankProcess) {
         if let Some(files) = self.take_files(rank) {
+            let mut errors = self.errors.lock().expect("no holder of the error files panics");
+            errors.insert(rank.clone(), files.stderr.clone());
+            drop(errors);
             self.job_logs.follow(rank.clone(), vec![files.stdout, files.stderr]);
         }
         self.roster.started(rank, process);
@@ -74,7 +82,11 @@ impl RankEvents for RankReports {
     }
 
     fn exited(&self, rank: &RankRef, pid: u32, exit: Exit) {
+        let mut errors = self.errors.lock().expect("no holder of the error files panics");
+        let stderr = errors.remove(rank);
+        drop(errors);
         let report = ExitReport {
+            stderr,
             rank: rank.clone(),
             pid,
             exit,
@@ -100,6 +112,7 @@ struct ExitReport {
     pid: u32,
     exit: Exit,
     ended_at: Timestamp,
+    stderr: Option<PathBuf>,
     roster: Roster,
     intake: Intake,
     job_logs: JobLogs,
@@ -113,6 +126,10 @@ impl ExitReport {
         self.flight.finish(&self.rank);
         let (pid, exit) = (self.pid, self.exit);
         let entity = self.roster.entity(&self.rank);
+        if let Some((body, mark)) = self.stderr.as_deref().and_then(|path| exit_message(path, exit)) {
+            let message = Sighting::now(Source::JobLog, entity.clone(), body).marked(vec![mark]);
+            self.intake.push(message.at(self.ended_at).urgent());
+        }
         let sighting = Sighting::now(Source::Ranks, entity, Body::RankExited { pid, exit });
         // The evidence first: who waits for the rank to be gone may report what follows from it.
         self.intake.push(sighting.at(self.ended_at).urgent());

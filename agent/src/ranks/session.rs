@@ -149,6 +149,7 @@ impl Session {
         reader.limit(MESSAGE_BYTES, Some(BOXES_TAG));
         self.say(Said::Welcome(v1::RankWelcome {
             checkpoint_every: launch.checkpoint_every,
+            without_store: launch.checkpoint_store.is_empty(),
         }))?;
         if hello.follows {
             self.roster.follows(&rank, &self.line);

@@ -11,6 +11,10 @@ use crate::{Sign, What};
 
 /// The class of an exception that no signature knows better: it says how a failure surfaced, not what it is.
 const SURFACED: &str = "uncaught-exception";
+/// The class of a connection that the other end closed.
+const LOST_PEER: &str = "remote-worker-lost";
+/// The class of a hang that a line names in words.
+const HANG: &str = "hang-no-error";
 
 /// One meaning of one piece of evidence, lent.
 #[derive(Debug, Clone)]
@@ -50,7 +54,14 @@ impl<'e> Glimpse<'e> {
         // A line whose meaning is known is not also an exception of no known meaning: a lost peer that surfaces as a
         // Python exception is a lost peer.
         let known = evidence.marks.iter().any(|mark| mark.class.as_str() != SURFACED);
-        let telling = move |mark: &&Mark| !known || mark.class.as_str() != SURFACED;
+        // Libraries guess at the cause of a lost connection (Gloo: "typically caused by a remote worker hanging"). The line is
+        // evidence of the loss alone.
+        let lost = evidence.marks.iter().any(|mark| mark.class.as_str() == LOST_PEER);
+        let telling = move |mark: &&Mark| match mark.class.as_str() {
+            SURFACED => !known,
+            HANG => !lost,
+            _ => true,
+        };
         let marks = evidence.marks.iter().filter(telling).map(Meaning::Mark);
         let meanings = plain.map(Meaning::Plain).into_iter().chain(marks);
         // All marks of a line share its words.

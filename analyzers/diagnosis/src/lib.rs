@@ -49,6 +49,7 @@ mod signature;
 mod stacks;
 mod steps;
 mod storage;
+mod struck;
 mod wrapped;
 
 pub use arbiter::{Opinion, diagnose};

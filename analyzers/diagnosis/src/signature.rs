@@ -2,8 +2,8 @@
 
 use rankguard_model::{Entity, Verdict};
 
-use crate::Sign;
 use crate::knowledge::Known;
+use crate::{Sign, What};
 
 /// Bytes that hold a class and whom it blames.
 const ROOM: usize = 64;
@@ -24,6 +24,9 @@ pub(crate) fn of(known: Known<'_>, verdict: &Verdict, first: &Sign) -> String {
 
 /// The failure in one line: `train.py:41: RuntimeError: ...`, or who is blamed for what.
 pub(crate) fn headline(known: Known<'_>, verdict: &Verdict, first: &Sign) -> String {
+    if first.what == What::OrderFailed {
+        return first.text.lines().next().unwrap_or_default().to_owned();
+    }
     if !known.is_program() || first.mark().is_none() {
         return blames(verdict, " on ");
     }

@@ -1,5 +1,7 @@
 //! Finds settings by what people type.
 
+use std::collections::BTreeMap;
+
 use super::key::Key;
 use super::keys::KEYS;
 
@@ -31,6 +33,18 @@ pub(crate) fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>)
         .map(|(_, word)| word)
 }
 
+/// The variable nearest to a mistyped one. A setting with a short name is also found by that of its path
+/// (`RANKGUARD_CLIENT_CONTROLLER` is `RANKGUARD_CONTROLLER`).
+pub(crate) fn nearest_variable(typed: &str) -> Option<String> {
+    let by_path = |key: &Key| format!("RANKGUARD_{}", key.path.replace('.', "_").to_uppercase());
+    let known: BTreeMap<String, &Key> = KEYS
+        .iter()
+        .flat_map(|key| [(key.env(), key), (by_path(key), key)])
+        .collect();
+    let near = nearest(typed, known.keys().map(String::as_str))?;
+    known.get(near).map(|key| key.env())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,5 +55,14 @@ mod tests {
         assert_eq!(nearest("agent.slotz", known()), Some("agent.slots"));
         assert_eq!(nearest("agent.lissten", known()), Some("controller.listen"));
         assert_eq!(nearest("agent.banana", known()), None);
+    }
+
+    #[test]
+    fn the_address_of_the_controller_is_found_by_its_path() {
+        let expect = Some("RANKGUARD_CONTROLLER");
+        assert_eq!(nearest_variable("RANKGUARD_CLIENT_CONTROLLER").as_deref(), expect);
+        assert_eq!(nearest_variable("RANKGUARD_CLIENT_CONTROLER").as_deref(), expect);
+        let slots = nearest_variable("RANKGUARD_AGENT_SLOT");
+        assert_eq!(slots.as_deref(), Some("RANKGUARD_AGENT_SLOTS"));
     }
 }

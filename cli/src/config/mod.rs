@@ -124,7 +124,7 @@ impl Config {
                     what: "is not UTF-8".to_owned(),
                 }),
                 (None, _) if is_ours(name) => {
-                    let near = find::nearest(name, names.keys().map(String::as_str));
+                    let near = find::nearest_variable(name);
                     let what = match near {
                         Some(near) => format!("no such setting; did you mean {near}?"),
                         None => "no such setting; `rankguard config show` lists all".to_owned(),

@@ -22,6 +22,9 @@ enum Answer {
 /// Layers whose failures lie in what the user brought: running it again does not help.
 const USER_LAYERS: &[&str] = &["user-code", "user-data", "model-numerics"];
 
+/// Classes of starts that fail the same way at every try. A job that has trained had a command that starts: then the node lacks it.
+const START_REFUSALS: &[&str] = &["invalid-job-spec", "permission-denied"];
+
 impl Turn<'_> {
     /// Answers a concluded case.
     pub(crate) fn recover(&mut self, id: CaseId, concluded: &Concluded) {
@@ -181,6 +184,12 @@ impl Turn<'_> {
         }
         if on_isolated || lost_node || waits_for_store {
             return Answer::Restart;
+        }
+        if concluded.order_failed && START_REFUSALS.contains(&verdict.class.as_str()) && job.step.is_none() {
+            return Answer::Stop(format!(
+                "{}; the same command cannot start, so it is not tried again",
+                concluded.headline
+            ));
         }
         let user = USER_LAYERS.contains(&verdict.layer.as_str());
         let user = user || concluded.order_failed;

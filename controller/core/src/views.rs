@@ -111,7 +111,12 @@ fn job_view(job: &Job, hang_ms: u64) -> JobView {
         resumed_from: job.resumed_from.clone(),
         step: job.step,
         checkpoints: job.checkpoints.committed.clone(),
-        saving: job.checkpoints.saving(placements.len()),
+        // Images of a job without a store, which earlier agents took, are on their way nowhere.
+        saving: job
+            .spec
+            .checkpoint
+            .as_ref()
+            .and_then(|_| job.checkpoints.saving(placements.len())),
         placements,
         checkpoint_counts: job.checkpoints.counts.clone(),
         void_shards: job.checkpoints.void_shards,

@@ -41,6 +41,9 @@ impl RankClient {
         state: &Value,
         notes: &Notes,
     ) -> Result<Saved, ClientError> {
+        if self.without_store {
+            return Ok(self.skipped_without_store());
+        }
         let started = Instant::now();
         let Some(claim) = self.claim(demand(tensors.iter().map(|(boxed, _)| boxed), Some(state))?)? else {
             return Ok(self.skipped(step, started, NO_SLOT));
@@ -85,6 +88,9 @@ impl RankClient {
         state: Value,
         notes: Notes,
     ) -> Result<Option<Saved>, ClientError> {
+        if self.without_store {
+            return Ok(Some(self.skipped_without_store()));
+        }
         let started = Instant::now();
         let Some(claim) = self.claim(demand(parts.iter().map(|part| &part.boxed), Some(&state))?)? else {
             return Ok(Some(self.skipped(step, started, NO_SLOT)));
@@ -117,6 +123,15 @@ impl RankClient {
         Saved {
             stall: started.elapsed(),
             outcome: SaveOutcome::SkippedNoFreeSlot,
+        }
+    }
+
+    /// No attempt exists that this could make void, so the agent gets no report.
+    fn skipped_without_store(&mut self) -> Saved {
+        self.slots.counts.skipped += 1;
+        Saved {
+            stall: Duration::ZERO,
+            outcome: SaveOutcome::SkippedNoStore,
         }
     }
 

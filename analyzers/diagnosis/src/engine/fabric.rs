@@ -9,6 +9,7 @@ use rankguard_model::{NodeId, Rank, Role, Severity, Source};
 
 use super::stalled::Stalled;
 use super::{Family, Found, Machine, add, confidence, machine_of};
+use crate::struck::{explains_complaint, struck_rank};
 use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
@@ -227,6 +228,11 @@ fn missing_peer(
 ) -> Option<Candidate> {
     let (first, _) = *complaints.first()?;
     if scene.placements.len() < 2 {
+        return None;
+    }
+    // A rank that a signal ended explains the complaints; that another one is silent so far does not.
+    let (_, complaint) = complaints.first()?;
+    if struck_rank(scene).is_some_and(|(_, end, ..)| explains_complaint(end, complaint)) {
         return None;
     }
     let speaking: BTreeSet<Rank> = complaints.iter().filter_map(|(_, sign)| sign.rank()).collect();

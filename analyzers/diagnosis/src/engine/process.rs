@@ -3,7 +3,7 @@
 use rankguard_model::{Exit, Role};
 
 use super::{Family, add, confidence, same_node};
-use crate::{Candidate, Scene, Strength, What};
+use crate::{Candidate, Scene, Sign, Strength, What, struck};
 
 pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
     add(all, exits(scene));
@@ -20,10 +20,14 @@ fn exits(scene: &Scene<'_>) -> Option<Candidate> {
     // Where clocks can be compared, the first to end is the first. Where not, a rank that a launcher ended by SIGTERM or
     // SIGKILL ended because of another, and one that ended by itself is the better first.
     let by_itself = |exit: Exit| !matches!(exit.shell_code(), 137 | 143);
-    let (index, sign, _, exit) = scene
-        .exits()
-        .filter(|(_, sign, ..)| sign.timed)
-        .min_by_key(|(_, sign, ..)| sign.at)
+    let struck_rank = struck::struck_rank(scene);
+    let (index, sign, _, exit) = struck_rank
+        .or_else(|| {
+            scene
+                .exits()
+                .filter(|(_, sign, ..)| sign.timed)
+                .min_by_key(|(_, sign, ..)| sign.at)
+        })
         .or_else(|| scene.exits().find(|(.., exit)| by_itself(*exit)))
         .or_else(|| scene.exits().next())?;
     let (class, score) = match exit.shell_code() {
@@ -40,12 +44,19 @@ fn exits(scene: &Scene<'_>) -> Option<Candidate> {
         .marks()
         .find(|(index, _)| scene.family(*index) == Some(Family::Fabric));
     let struck = sign.timed && matches!(class, "segfault" | "process-aborted" | "killed-by-signal");
-    if struck && complaint.is_some_and(|(_, mark)| mark.timed && sign.at <= mark.at) {
+    let precedes = |mark: &Sign| {
+        if struck_rank.is_some() {
+            struck::explains_complaint(sign, mark)
+        } else {
+            mark.timed && sign.at <= mark.at
+        }
+    };
+    if struck && complaint.is_some_and(|(_, mark)| precedes(mark)) {
         let mut candidate = Candidate::new(class, blamed, index, Strength::Symptom, score + 0.2);
         candidate.root_rank = sign.rank();
-        candidate
-            .notes
-            .push("It ended by a signal before any peer lost its connection, and nothing says who sent it.".to_owned());
+        candidate.notes.push(
+            "It ended by a signal as its peers lost their connections, and no evidence names the sender.".to_owned(),
+        );
         return Some(candidate);
     }
     Some(Candidate::new(class, blamed, index, Strength::Outcome, score))
@@ -136,7 +147,10 @@ fn own_exit(scene: &Scene<'_>) -> Option<Candidate> {
 fn orders(scene: &Scene<'_>) -> Option<Candidate> {
     let (index, sign) = scene.unmarked().find(|(_, sign)| sign.what == What::OrderFailed)?;
     let reason = sign.text.to_ascii_lowercase();
-    let (class, score) = if reason.contains("no such file") || reason.contains("not found") {
+    let is_absent = ["no such file", "not found", "does not exist", "exec format"]
+        .iter()
+        .any(|words| reason.contains(words));
+    let (class, score) = if is_absent {
         ("invalid-job-spec", 0.9)
     } else if reason.contains("permission denied") {
         ("permission-denied", 0.9)

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_model::{Entity, Rank, Source};
+use rankguard_model::{EXIT_MESSAGE, Entity, Rank, Source};
 
 use super::{Family, confidence, roots};
+use crate::struck::struck_rank;
 use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
@@ -41,7 +42,20 @@ fn candidate(scene: &Scene<'_>, class: &str, signs: &[(usize, &Sign)]) -> Option
         "uncaught-exception" | "dataloader-worker-crash" => Strength::Symptom,
         _ => Strength::Cause,
     };
+    let is_message = signs.iter().all(|(_, sign)| sign.is_signed(EXIT_MESSAGE));
+    let (strength, score) = if is_message && ended_before(scene, earliest, &ranks) {
+        // Survivors of a failure end with a message, too.
+        (Strength::Outcome, score.min(0.2))
+    } else {
+        (strength, score)
+    };
     let mut candidate = Candidate::new(class, blamed, first, strength, score);
+    if is_message {
+        candidate.notes.push(format!(
+            "The program ended itself with exit code {} and wrote no traceback; its last line on standard error is shown.",
+            earliest.field("exit").unwrap_or("1")
+        ));
+    }
     candidate.support.extend(signs.iter().map(|(index, _)| *index));
     // Without clocks nobody knows which stream was first; a traceback of another rank whose end is lost may be the same.
     let another = scene.marks().any(|(_, sign)| {
@@ -71,4 +85,15 @@ fn candidate(scene: &Scene<'_>, class: &str, signs: &[(usize, &Sign)]) -> Option
         candidate.confirm(exits, || format!("Rank {rank} ended after its own report."));
     }
     Some(candidate)
+}
+
+/// Whether a rank without a message of its own was ended by a signal, or ended before the message.
+fn ended_before(scene: &Scene<'_>, message: &Sign, ranks: &BTreeSet<Rank>) -> bool {
+    if struck_rank(scene).is_some() {
+        return true;
+    }
+    let mut others = scene
+        .exits()
+        .filter(|(_, sign, ..)| sign.rank().is_some_and(|rank| !ranks.contains(&rank)));
+    others.any(|(_, sign, ..)| sign.timed && message.timed && sign.at < message.at)
 }

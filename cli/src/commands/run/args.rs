@@ -47,7 +47,7 @@ pub(crate) struct RunArgs {
     /// Failures of one class that are retried before the job is stopped
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) max_restarts: u32,
-    /// Extra environment of the ranks; may be repeated
+    /// Extra environment of the ranks; may be repeated. They get PATH and VIRTUAL_ENV of this shell, unless PATH is named here
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) env: Vec<EnvPair>,
     /// Working directory of the ranks [default: this one]
@@ -56,6 +56,9 @@ pub(crate) struct RunArgs {
     /// Local user that the ranks run as; the nodes must allow it (agent.job_users)
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
+    /// Accept a launcher (torchrun, accelerate launch, mpirun ...) as the program, where it is the only rank of each node
+    #[arg(long)]
+    pub(crate) allow_launcher: bool,
     /// Submit and return
     #[arg(long)]
     pub(crate) detach: bool,

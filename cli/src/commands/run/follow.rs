@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Case, CaseId, CaseState, JobId, JobState, JobView, Role};
+use rankguard_model::{Case, CaseId, CaseState, Finding, JobId, JobState, JobView, Role};
 
 use super::checkpoint_news::CheckpointNews;
 use crate::client::{Client, ClientError};
@@ -11,6 +11,8 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::out;
 use crate::words::{case_state, job_state};
+
+use super::submitter::find_program;
 
 /// Between two looks at the job.
 const POLL: Duration = Duration::from_millis(300);
@@ -34,6 +36,7 @@ pub(super) struct Follower {
     /// Whether the start of the job was reported.
     reported_start: bool,
     checkpoints: CheckpointNews,
+    finished: bool,
 }
 
 impl Follower {
@@ -47,7 +50,13 @@ impl Follower {
             saving: None,
             reported_start: false,
             checkpoints: CheckpointNews::default(),
+            finished: false,
         }
+    }
+
+    /// Whether every rank has ended well, so that only the commit of the last checkpoint is waited for.
+    pub(super) fn has_finished(&self) -> bool {
+        self.finished
     }
 
     /// Until the job has ended and what it saved last is committed.
@@ -88,6 +97,7 @@ impl Follower {
         self.report_start(view);
         self.checkpoints.print(view);
         self.tell(view);
+        self.finished = view.state == JobState::Finished;
         match view.state {
             JobState::Finished => Ok(self.has_saved(view).then_some(Exit::Fine)),
             JobState::Stopped => Err(stopped(view, &cases)),
@@ -189,12 +199,30 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
     for line in root.into_iter().flat_map(|finding| finding.text.lines()) {
         what.push_str(&format!("\n  > {line}"));
     }
-    let hint = format!(
-        "{}; `rankguard cases show {}` tells all",
-        verdict.mitigation.advice.trim_end_matches('.'),
-        case.id
-    );
+    let advice = match missing_module(view, root) {
+        Some(advice) => advice,
+        None => verdict.mitigation.advice.trim_end_matches('.').to_owned(),
+    };
+    let hint = format!("{}; `rankguard cases show {}` tells all", advice, case.id);
     CliError::failure(what, hint)
+}
+
+/// What to do about a module that Python did not find: names the interpreter.
+fn missing_module(view: &JobView, root: Option<&Finding>) -> Option<String> {
+    let text = &root?.text;
+    let module = text.split("No module named ").nth(1)?.split_whitespace().next()?;
+    let program = view.spec.command.first()?;
+    if !program.rsplit('/').next()?.starts_with("python") {
+        return None;
+    }
+    let interpreter = match find_program(program, &view.spec.env) {
+        Some(path) if path.as_os_str() != program.as_str() => format!("`{program}`, here {}", path.display()),
+        _ => format!("`{program}`"),
+    };
+    Some(format!(
+        "The ranks ran {interpreter}, which has no module {module}: activate the environment that has it before `rankguard run`, \
+         or name its interpreter"
+    ))
 }
 
 #[cfg(test)]

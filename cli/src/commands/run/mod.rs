@@ -4,7 +4,9 @@ mod args;
 mod checkpoint_news;
 mod follow;
 pub(in crate::commands) mod resume;
+mod launcher;
 mod spec;
+mod submitter;
 
 use std::time::Duration;
 
@@ -48,6 +50,12 @@ pub(crate) async fn run(args: RunArgs, client: &Client) -> Result<Exit, CliError
     tokio::select! {
         ended = follower.follow(client) => ended,
         signal = stop.wait() => {
+            if follower.has_finished() {
+                out::note(&format!(
+                    "{signal}: job {job} has finished; the agents go on with its last checkpoint, which is not committed yet"
+                ));
+                return Ok(Exit::Finding);
+            }
             out::note(&format!("{signal}: job {job} is being cancelled; once more leaves it as it is"));
             tokio::select! {
                 ended = cancel(&mut follower, client) => ended,

@@ -7,10 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rankguard_model::{CheckpointPolicy, JobId, JobSpec, NodeRange, NodeState, NodeView, StatusView};
 
 use super::RunArgs;
+use super::launcher::check_launcher;
+use super::submitter::add_submitter_variables;
 use crate::error::CliError;
 
 /// The job as it is submitted.
 pub(super) fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
+    check_launcher(&args.command, args.ranks_per_node, args.allow_launcher)?;
     let here = |what: &str, path: &Path| {
         std::path::absolute(path)
             .map(|path| path.display().to_string())
@@ -42,14 +45,13 @@ pub(super) fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
         )
         .because(problem)
     })?;
+    let named = args.env.into_iter().map(|pair| (pair.key, pair.value));
+    let mut env = named.collect::<BTreeMap<_, _>>();
+    add_submitter_variables(&mut env, |name| std::env::var_os(name));
     Ok(JobSpec {
         id,
         command: args.command,
-        env: args
-            .env
-            .into_iter()
-            .map(|pair| (pair.key, pair.value))
-            .collect::<BTreeMap<_, _>>(),
+        env,
         workdir,
         nodes: NodeRange {
             min: args.nodes.min,

@@ -1,0 +1,117 @@
+//! The last line on standard error of a rank that ended itself.
+//!
+//! `sys.exit("config wrong")` ends a program with code 1, this line and no traceback. No signature knows such words, so without them
+//! the failure would have no cause.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rankguard_model::{Body, EXIT_MESSAGE, Exit, Mark, Printable, Role};
+
+use crate::collectors::mark;
+
+/// Most bytes that are read from the end of the output.
+const TAIL_BYTES: u64 = 16 * 1024;
+/// Most characters of a line.
+const LINE_MAX: usize = 500;
+/// Lines before the last one that people get to see.
+const CONTEXT_LINES: usize = 8;
+/// Exit codes with which programs end themselves: general failure, usage, and those of `sysexits.h`.
+const OWN_CODES: [std::ops::RangeInclusive<i32>; 2] = [1..=2, 64..=78];
+/// Exit codes with which shells report a command that cannot be run or found.
+const SHELL_CODES: std::ops::RangeInclusive<i32> = 126..=127;
+/// Beginnings of reports that triage reads by itself.
+const REPORTS: [&str; 3] = ["Traceback (most recent call last)", "panicked at", "terminate called"];
+
+/// The message of a rank that ended itself, as evidence; `None` where it ended otherwise or wrote none.
+pub(super) fn exit_message(stderr: &Path, exit: Exit) -> Option<(Body, Mark)> {
+    let Exit::Code(code) = exit else { return None };
+    let class = if SHELL_CODES.contains(&code) {
+        "environment-setup-error"
+    } else if OWN_CODES.iter().any(|codes| codes.contains(&code)) {
+        "uncaught-exception"
+    } else {
+        return None;
+    };
+    let tail = read_tail(stderr).ok()?;
+    let (text, context) = last_line(&tail)?;
+    let mut found = mark(class, Role::Root, 0.6, EXIT_MESSAGE);
+    found.fields = [("exit", code.to_string()), ("message", text.clone())].into();
+    let body = Body::Line {
+        text,
+        context,
+        repeats: 1,
+    };
+    Some((body, found))
+}
+
+fn read_tail(path: &Path) -> io::Result<String> {
+    // A rank may have put a link or a pipe in its place.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let length = metadata.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
+    let mut bytes = Vec::new();
+    file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The last line that is not empty, and those before it; `None` where a report stands there.
+fn last_line(tail: &str) -> Option<(String, Vec<String>)> {
+    if REPORTS.iter().any(|report| tail.contains(report)) {
+        return None;
+    }
+    let lines = tail.lines().filter(|line| !line.trim().is_empty());
+    let mut lines: Vec<String> = lines
+        .map(|line| Printable::first(line.trim_end(), LINE_MAX).to_string())
+        .collect();
+    let text = lines.pop()?;
+    let context = lines.split_off(lines.len().saturating_sub(CONTEXT_LINES));
+    Some((text, context))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(stderr: &str, exit: Exit, expect: Option<(&str, &str)>) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("rank-0.err");
+        std::fs::write(&path, stderr).expect("written");
+        let found = exit_message(&path, exit);
+        let found = found.map(|(body, mark)| (body, mark.class));
+        match (found, expect) {
+            (None, None) => {}
+            (Some((Body::Line { text, .. }, class)), Some(expect)) => {
+                assert_eq!((text.as_str(), class.as_str()), expect)
+            }
+            (found, expect) => panic!("{found:?} is not {expect:?}"),
+        }
+    }
+
+    #[test]
+    fn a_program_that_ends_itself_leaves_its_last_line() {
+        let own = "uncaught-exception";
+        check("loading\nconfig wrong\n\n", Exit::Code(1), Some(("config wrong", own)));
+        check(
+            "usage: x [-h]\nx: error: no",
+            Exit::Code(2),
+            Some(("x: error: no", own)),
+        );
+        let shell = Some(("sh: 1: nosuch: not found", "environment-setup-error"));
+        check("sh: 1: nosuch: not found\n", Exit::Code(127), shell);
+        check("", Exit::Code(1), None);
+        check("words", Exit::Code(3), None);
+        check("words", Exit::Signal(9), None);
+        let traceback = "Traceback (most recent call last):\n  File \"x.py\", line 1\nValueError: x\n";
+        check(traceback, Exit::Code(1), None);
+        let long = "x".repeat(40_000) + "\nthe end";
+        check(&long, Exit::Code(1), Some(("the end", own)));
+    }
+}

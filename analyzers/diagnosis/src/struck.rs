@@ -1,0 +1,46 @@
+//! Ranks that a signal ended while their peers report a lost connection.
+//!
+//! A kernel closes the sockets of a killed process before its parent learns of the end, so that the report of a peer may carry the
+//! earlier time. The report is a consequence all the same: the rank that was struck has not complained of anyone itself.
+
+use std::time::Duration;
+
+use rankguard_model::{Exit, Rank};
+
+use crate::engine::Family;
+use crate::{Scene, Sign};
+
+/// How much earlier than the end of the struck rank a peer's report may be stamped: scheduling on a busy node, and clocks of two.
+const REPORT_LEAD: Duration = Duration::from_secs(2);
+
+/// Signals that strike a process: SIGKILL, SIGSEGV, SIGABRT. SIGTERM is what launchers send to survivors.
+fn strikes(exit: Exit) -> bool {
+    matches!(exit.shell_code(), 134 | 137 | 139)
+}
+
+/// The first rank that a signal ended and that reports no lost peer, unless another rank ended clearly before it.
+pub(crate) fn struck_rank<'s>(scene: &'s Scene<'_>) -> Option<(usize, &'s Sign, u32, Exit)> {
+    let first_end = scene
+        .exits()
+        .filter(|(_, sign, ..)| sign.timed)
+        .map(|(_, sign, ..)| sign.at)
+        .min()?;
+    scene
+        .exits()
+        .filter(|(_, sign, _, exit)| sign.timed && strikes(*exit))
+        .filter(|(_, sign, ..)| sign.at <= first_end.after(REPORT_LEAD))
+        .filter(|(_, sign, ..)| sign.entity.rank().is_some_and(|rank| !complains(scene, rank)))
+        .min_by_key(|(_, sign, ..)| sign.at)
+}
+
+/// Whether a peer's report of a lost connection can be the consequence of a rank's end.
+pub(crate) fn explains_complaint(end: &Sign, complaint: &Sign) -> bool {
+    end.timed && complaint.timed && end.at <= complaint.at.after(REPORT_LEAD)
+}
+
+/// Whether a rank itself reports that it lost a peer.
+fn complains(scene: &Scene<'_>, rank: Rank) -> bool {
+    scene
+        .marks()
+        .any(|(index, mark)| scene.family(index) == Some(Family::Fabric) && mark.entity.rank() == Some(rank))
+}

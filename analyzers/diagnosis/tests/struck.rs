@@ -1,0 +1,79 @@
+//! Ranks that a signal ended, peers that lost them, and programs that ended themselves.
+#![allow(clippy::unwrap_used)]
+
+mod world;
+
+use rankguard_diagnosis::Concluded;
+use rankguard_model::{EXIT_MESSAGE, Entity, Exit, Mark, Role};
+use world::{World, mark, rank_of};
+
+const GLOO: &str = "RuntimeError: [gloo/transport/tcp/pair.cc:545] Read error [127.0.0.1]:40877: Connection reset by peer. This is \
+                    typically caused by a remote worker hanging or bugs in the application.";
+
+fn lost_peer() -> Mark {
+    mark("remote-worker-lost", Role::Cascade, 0.78)
+}
+
+fn exit_message(text: &str) -> Mark {
+    Mark {
+        signature: EXIT_MESSAGE.into(),
+        fields: [("exit", "1"), ("message", text)].into(),
+        ..mark("uncaught-exception", Role::Root, 0.6)
+    }
+}
+
+fn check(case: &Concluded, class: &str, blamed: &Entity) {
+    assert_eq!(
+        (case.verdict.class.as_str(), &case.verdict.blamed),
+        (class, blamed),
+        "{case:#?}"
+    );
+}
+
+#[test]
+fn a_killed_rank_is_the_cause_though_its_peers_report_first_rg_7() {
+    let mut world = World::new();
+    world
+        .says(1_000, 1, GLOO, lost_peer())
+        .says(1_005, 3, GLOO, lost_peer());
+    world.exits(1_012, 2, Exit::Signal(9));
+    world.exits(1_900, 1, Exit::Code(1)).exits(1_910, 3, Exit::Code(1));
+    check(&world.settle(), "killed-by-signal", &rank_of(2));
+}
+
+#[test]
+fn a_survivor_that_aborts_after_its_report_is_not_the_cause_rg_7() {
+    let mut world = World::new();
+    world.says(1_000, 1, GLOO, lost_peer()).exits(1_100, 1, Exit::Signal(6));
+    world.exits(1_150, 2, Exit::Signal(9));
+    check(&world.settle(), "killed-by-signal", &rank_of(2));
+}
+
+#[test]
+fn a_program_that_ends_itself_is_named_by_its_words() {
+    let mut world = World::new();
+    world.says(1_000, 1, "config wrong", exit_message("config wrong"));
+    world.exits(1_000, 1, Exit::Code(1));
+    let case = world.settle();
+    check(&case, "uncaught-exception", &rank_of(1));
+    assert_eq!(case.headline, "config wrong");
+}
+
+#[test]
+fn the_words_of_survivors_are_not_the_cause_rg_7() {
+    let mut world = World::new();
+    world.exits(1_000, 2, Exit::Signal(9));
+    world.says(1_300, 1, "lost rank 2", exit_message("lost rank 2"));
+    world.exits(1_300, 1, Exit::Code(1));
+    check(&world.settle(), "killed-by-signal", &rank_of(2));
+}
+
+#[test]
+fn a_silent_survivor_is_not_the_cause_beside_a_killed_rank_rg_7() {
+    let mut world = World::new();
+    world.exits(1_000, 1, Exit::Signal(9));
+    for rank in [0, 2, 4, 5] {
+        world.says(1_020, rank, GLOO, lost_peer());
+    }
+    check(&world.settle(), "killed-by-signal", &rank_of(1));
+}
