@@ -79,7 +79,8 @@ fn collect(
         return Ok((rows, plan.problems));
     }
     let collected = retention::carry_out(store, job, plan)?;
-    let gone: BTreeSet<CheckpointId> = collected.checkpoints.iter().chain(&collected.torn).copied().collect();
+    let gone = collected.checkpoints.iter().chain(&collected.superseded);
+    let gone: BTreeSet<CheckpointId> = gone.chain(&collected.torn).copied().collect();
     for row in rows.iter_mut().filter(|row| row.what == "goes") {
         let id = CheckpointId {
             step: rankguard_model::Step(row.step),
@@ -122,7 +123,14 @@ fn rows_of(
     let leased = plan.leased.iter();
     let leased = leased.map(|id| row(*id, "leased", "somebody is reading it".to_owned()));
     let goes = plan.checkpoints.iter();
-    let goes = goes.map(|id| row(*id, "goes", "no rule keeps it".to_owned()));
+    let cause = |id: &CheckpointId| {
+        if plan.superseded.contains(id) {
+            "an attempt from an earlier step has replaced it"
+        } else {
+            "no rule keeps it"
+        }
+    };
+    let goes = goes.map(|id| row(*id, "goes", cause(id).to_owned()));
     let torn = plan.torn.iter();
     let torn = torn.map(|id| row(*id, "goes", "no manifest, and overtaken".to_owned()));
     let rows: Result<Vec<Row>, StoreError> = stays.chain(leased).chain(goes).chain(torn).collect();
@@ -146,8 +154,12 @@ fn reason(why: Why) -> &'static str {
 /// rank 0, at the top or under `metrics`.
 fn all(store: &Store, job: &JobId) -> Result<Vec<Kept<CheckpointId>>, StoreError> {
     let mut all = Vec::new();
+    let attempts = store.attempts(job)?;
     for manifest in store.manifests(job)?.manifests {
         let id = manifest.id();
+        if attempts.is_superseded(id) {
+            continue;
+        }
         let written = std::fs::metadata(store.manifest_path(job, id)?).and_then(|file| file.modified());
         let since = written
             .ok()

@@ -3,8 +3,8 @@
 mod args;
 mod checkpoint_news;
 mod follow;
-pub(in crate::commands) mod resume;
 mod launcher;
+pub(in crate::commands) mod resume;
 mod spec;
 mod submitter;
 
