@@ -43,9 +43,11 @@ impl Agent {
     }
 
     /// The rank and the ranks of its generation.
-    fn place(&self, py: Python<'_>) -> (u32, u32) {
-        let (rank, world_size) = py.detach(|| lock(&self.client).place());
-        (rank.0, world_size)
+    fn place(&self, py: Python<'_>) -> PyResult<(u32, u32)> {
+        self.client.call(py, "read the place", |client| {
+            let (rank, world_size) = client.place();
+            Ok((rank.0, world_size))
+        })
     }
 
     /// Steps between checkpoints; 0 without checkpoints.
@@ -55,8 +57,9 @@ impl Agent {
     }
 
     /// Whether the job was submitted without a checkpoint store: saves are skipped.
-    fn without_store(&self, py: Python<'_>) -> bool {
-        py.detach(|| lock(&self.client).without_store())
+    fn without_store(&self, py: Python<'_>) -> PyResult<bool> {
+        self.client
+            .call(py, "read the checkpoint rule", |client| Ok(client.without_store()))
     }
 
     /// Whether to checkpoint at the end of this step.

@@ -69,7 +69,7 @@ impl Local {
 
     /// The rank and the ranks of its world.
     fn place(&self, py: Python<'_>) -> PyResult<(u32, u32)> {
-        self.with(py, |rank| {
+        self.rank.call(py, "read the place", |rank| {
             let (rank, world_size) = rank.place();
             Ok((rank.0, world_size))
         })

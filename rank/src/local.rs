@@ -132,18 +132,12 @@ impl LocalRank {
         Ok(())
     }
 
-<<<<<<< ours
     /// Jobs that have a folder in the store.
     pub fn jobs(&self) -> Result<Vec<JobId>, LocalError> {
         Ok(self.to.store.jobs()?)
     }
 
-    /// Steps of committed checkpoints, oldest first.
-||||||| base
-    /// Steps of committed checkpoints, oldest first.
-=======
     /// Committed checkpoints that no later attempt of the run supersedes, oldest first.
->>>>>>> theirs
     pub fn committed(&self) -> Result<Vec<CheckpointId>, LocalError> {
         Ok(self.to.store.current_ids(&self.to.owner.job)?)
     }
@@ -155,22 +149,12 @@ impl LocalRank {
         wanted: &mut [(TensorBox, &mut [u8])],
         step: Option<Step>,
     ) -> Result<Option<RestoredInto>, LocalError> {
-<<<<<<< ours
         let sizes = wanted.iter().map(|(boxed, buffer)| (boxed, buffer.len() as u64));
         let demand = demand(sizes, None)?;
         if !wanted.is_empty() {
             self.take_arena(demand)?;
         }
-        let committed = self.to.store.current_ids(&self.to.owner.job)?;
-||||||| base
-        let image_bytes = image_bytes(wanted.iter().map(|(boxed, buffer)| (boxed, buffer.len() as u64)))?;
-        self.arm(image_bytes)?;
-        let committed = self.to.store.current_ids(&self.to.owner.job)?;
-=======
-        let image_bytes = image_bytes(wanted.iter().map(|(boxed, buffer)| (boxed, buffer.len() as u64)))?;
-        self.arm(image_bytes)?;
         let committed = self.committed()?;
->>>>>>> theirs
         let asked = |id: &&CheckpointId| step.is_none_or(|step| id.step == step);
         let candidates: Vec<_> = committed.iter().rev().filter(asked).copied().collect();
         if let (Some(step), true) = (step, candidates.is_empty()) {

@@ -221,6 +221,7 @@ fn typed_storage(dtype: Dtype) -> Option<&'static str> {
         Dtype::I64 => Some("LongStorage"),
         Dtype::F64 => Some("DoubleStorage"),
         Dtype::C64 => Some("ComplexFloatStorage"),
+        Dtype::C128 => Some("ComplexDoubleStorage"),
         _ => None,
     }
 }
@@ -244,5 +245,9 @@ pub(crate) fn torch_name(dtype: Dtype) -> &'static str {
         Dtype::I64 => "int64",
         Dtype::F64 => "float64",
         Dtype::C64 => "complex64",
+        Dtype::C128 => "complex128",
+        Dtype::F8E4M3Fnuz => "float8_e4m3fnuz",
+        Dtype::F8E5M2Fnuz => "float8_e5m2fnuz",
+        Dtype::F8E8M0 => "float8_e8m0fnu",
     }
 }

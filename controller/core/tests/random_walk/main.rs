@@ -1,6 +1,7 @@
 //! Random lists of events, sensible or not: every named invariant holds after each of them, the generation of a job never
 //! goes back (RG-3), the same events give the same state (RG-8), and events survive the journal's form.
 
+mod budgets;
 mod moves;
 mod steps;
 mod walk;

@@ -18,6 +18,14 @@ pub(super) enum Move {
     Silence {
         node: u8,
     },
+    SessionEnd {
+        node: u8,
+    },
+    Activity {
+        job: u8,
+        rank: u8,
+        state: u8,
+    },
     Submit {
         job: u8,
         min: u8,
@@ -94,6 +102,8 @@ fn any_move() -> impl Strategy<Value = Move> {
             .prop_map(|(node, incarnation, fence)| Move::Join { node, incarnation, fence }),
         1 => (1..4u8).prop_map(|life| Move::Begin { life }),
         1 => (0..5u8).prop_map(|node| Move::Silence { node }),
+        1 => (0..5u8).prop_map(|node| Move::SessionEnd { node }),
+        2 => (0..2u8, 0..6u8, 0..3u8).prop_map(|(job, rank, state)| Move::Activity { job, rank, state }),
         2 => (0..2u8, 1..3u8, 0..3u8).prop_map(|(job, min, more)| Move::Submit { job, min, max: min + more }),
         1 => (0..2u8).prop_map(|job| Move::Cancel { job }),
         1 => (0..2u8, 0..5u8, any::<bool>(), any::<bool>())

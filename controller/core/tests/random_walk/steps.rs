@@ -64,6 +64,27 @@ impl Walk {
                     last_heard,
                 });
             }
+            Move::SessionEnd { node: number } => self.tell(Event::SessionEnded { node: node(number) }),
+            Move::Activity {
+                job: number,
+                rank,
+                state,
+            } => {
+                let state = ["idle", "busy", "output"][usize::from(state)];
+                let says = Mark {
+                    class: ClassId::from("none"),
+                    role: Role::Noise,
+                    confidence: 0.9,
+                    signature: "ranks.activity".into(),
+                    fields: [("state", state.to_owned())].into(),
+                };
+                let body = Body::Line {
+                    text: state.to_owned(),
+                    context: Vec::new(),
+                    repeats: 1,
+                };
+                self.rank_report_marked(&job(number), rank, false, body, vec![says]);
+            }
             Move::Submit { job: number, min, max } => {
                 let spec = JobSpec {
                     id: job(number),
@@ -84,9 +105,8 @@ impl Walk {
                     }),
                     max_restarts: 2,
                     user: None,
-                    resume_from: None,
                 };
-                self.tell(Event::JobSubmitted { spec, claim: None });
+                self.tell(Event::JobSubmitted { spec });
             }
             Move::Cancel { job: number } => self.tell(Event::JobCancelled { job: job(number) }),
             Move::Fence {

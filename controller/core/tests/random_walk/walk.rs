@@ -10,6 +10,8 @@ use rankguard_model::{
     Sequence, ShardSeal, Source, Timestamp,
 };
 
+use super::budgets::BudgetJudge;
+
 pub(super) struct Walk {
     pub(super) state: State,
     pub(super) journal: Vec<Stamped>,
@@ -30,6 +32,7 @@ pub(super) struct Walk {
     pub(super) processes: BTreeMap<NodeId, BTreeSet<RankRef>>,
     /// What each agent was fenced to, on its disk.
     fences: BTreeMap<(NodeId, JobId), Generation>,
+    budgets: BTreeMap<JobId, BudgetJudge>,
 }
 
 pub(super) const CLASSES: [&str; 5] = [
@@ -84,6 +87,7 @@ impl Walk {
             commits: BTreeMap::new(),
             processes: BTreeMap::new(),
             fences: BTreeMap::new(),
+            budgets: BTreeMap::new(),
         }
     }
 
@@ -149,6 +153,7 @@ impl Walk {
         let broken = invariants::check(&self.state);
         assert!(broken.is_empty(), "{broken:?}\nafter {:#?}", self.journal.last());
         for (name, job) in self.state.jobs() {
+            self.budgets.entry(name.clone()).or_default().judge(name, job);
             let before = self
                 .generations
                 .insert(name.clone(), job.generation)

@@ -1,0 +1,47 @@
+//! Restart budgets by hidden truth: a job that commits between failures is never stopped for its budget.
+
+use rankguard_core::{Job, Phase};
+use rankguard_model::{Generation, JobId, Step};
+
+/// What one job has done between its failures.
+#[derive(Default)]
+pub(super) struct BudgetJudge {
+    generation: Generation,
+    furthest: Option<Step>,
+    /// Restarts after failures since the last newer commit.
+    restarts: u32,
+    is_stopped: bool,
+}
+
+impl BudgetJudge {
+    /// Looks at a job after an event.
+    pub(super) fn judge(&mut self, name: &JobId, job: &Job) {
+        let is_restarted =
+            job.generation > self.generation && job.plan.as_ref().is_some_and(|plan| plan.case.is_some());
+        self.generation = job.generation;
+        self.restarts += u32::from(is_restarted);
+        let newest = job
+            .checkpoints
+            .committed
+            .last()
+            .filter(|view| Some(view.step) > self.furthest);
+        if let Some(view) = newest {
+            self.furthest = Some(view.step);
+            // Work of an ended generation was done before the failure that is being answered.
+            self.restarts = self.restarts.min(u32::from(view.generation < job.generation));
+            assert!(
+                job.fruitless <= self.restarts,
+                "{name} has committed and keeps {} restarts",
+                job.fruitless
+            );
+        }
+        let Phase::Stopped { reason } = &job.phase else { return };
+        if !std::mem::replace(&mut self.is_stopped, true) && reason.contains("brought it no further") {
+            let (restarts, most) = (self.restarts, job.spec.max_restarts);
+            assert!(
+                restarts >= most,
+                "{name} was stopped after {restarts} of {most} restarts"
+            );
+        }
+    }
+}
