@@ -105,8 +105,9 @@ impl Walk {
                     }),
                     max_restarts: 2,
                     user: None,
+                    resume_from: None,
                 };
-                self.tell(Event::JobSubmitted { spec });
+                self.tell(Event::JobSubmitted { spec, claim: None });
             }
             Move::Cancel { job: number } => self.tell(Event::JobCancelled { job: job(number) }),
             Move::Fence {
