@@ -82,9 +82,7 @@ def _listed(value: Any) -> Any:
     return value
 
 
-def open_path(
-    path: Union[str, os.PathLike[str]], job: Optional[str], step: Optional[int]
-) -> tuple[Local, Optional[int]]:
+def open_path(path: Union[str, os.PathLike[str]], job: Optional[str], step: Optional[int]) -> tuple[Local, Optional[int]]:
     """The store and the step that a path names."""
     source = _source(pathlib.Path(path), job, step)
     return Local(source.store, job=source.job, rank=0, world_size=1), source.step

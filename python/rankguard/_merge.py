@@ -57,7 +57,11 @@ class Merge:
             _kinds.check_named(live, saved, text_of(path))
             fields = zip(saved.fields, live, saved.values)
             return type(live)._make(self.into(one, two, (*path, field)) for field, one, two in fields)
-        if isinstance(live, tuple) and isinstance(saved, tuple) and (len(live) == len(saved) or has_objects(live, self._states)):
+        if (
+            isinstance(live, tuple)
+            and isinstance(saved, tuple)
+            and (len(live) == len(saved) or has_objects(live, self._states))
+        ):
             if len(live) != len(saved):
                 raise ValueError(f"{text_of(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
             return tuple(self.into(one, two, (*path, at)) for at, (one, two) in enumerate(zip(live, saved)))

@@ -245,7 +245,7 @@ def test_workers_of_a_pool_and_programs_leave_the_session_alone(tmp_path):
         ({"job": ""}, "job is empty"),
         ({"job": 7}, "job is 7"),
         ({"checkpoint_every": 2.5}, "checkpoint_every is 2.5"),
-        ({"slot": 2}, "no option 'slot'; did you mean slots"),
+        ({"slot": 2}, "unexpected keyword argument 'slot'"),
     ],
     ids=str,
 )

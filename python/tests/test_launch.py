@@ -9,11 +9,12 @@ import subprocess
 import sys
 
 import pytest
+
 from cluster import ROOT, Cluster, program, ranks_of, until
 
 pytestmark = pytest.mark.skipif(program() is None, reason="no rankguard program is built (cargo build -p rankguard)")
 
-STORELESS = '''
+STORELESS = """
 import json, sys, warnings
 import numpy
 import rankguard
@@ -32,7 +33,7 @@ result["warnings"] = [str(it.message) for it in caught if issubclass(it.category
 with open(sys.argv[1], "w") as file:
     json.dump(result, file)
 rankguard.done()
-'''
+"""
 
 
 def test_a_job_without_a_store_trains_on_and_ends(tmp_path: pathlib.Path) -> None:
@@ -42,7 +43,18 @@ def test_a_job_without_a_store_trains_on_and_ends(tmp_path: pathlib.Path) -> Non
     try:
         script, out = tmp_path / "storeless.py", tmp_path / "out.json"
         script.write_text(STORELESS)
-        words = [program(), "run", "--controller", cluster.address, "--name", "storeless", "--", sys.executable, str(script), str(out)]
+        words = [
+            program(),
+            "run",
+            "--controller",
+            cluster.address,
+            "--name",
+            "storeless",
+            "--",
+            sys.executable,
+            str(script),
+            str(out),
+        ]
         ran = subprocess.run(words, capture_output=True, text=True, timeout=120)
         assert ran.returncode == 0, ran.stderr + cluster.log()
         result = json.loads(out.read_text())
@@ -68,7 +80,7 @@ def test_the_killed_rank_is_blamed(tmp_path: pathlib.Path, ranks: int) -> None:
             _running(cluster, script, ranks)
             known = {case["id"] for case in cluster.ask("cases")}
             os.kill(ranks_of(script)[victim], signal.SIGKILL)
-            case = until("the verdict", lambda: _verdict(cluster, known), 120)
+            case = until("the verdict", lambda known=known: _verdict(cluster, known), 120)
             verdict = case["verdict"]
             assert (verdict["class"], verdict["blamed"].get("rank")) == ("killed-by-signal", victim), case["findings"]
         follow.send_signal(signal.SIGINT)
