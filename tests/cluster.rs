@@ -273,7 +273,9 @@ impl Training {
 fn folders_after(checkpoint: &Path) -> Vec<PathBuf> {
     let all = fs::read_dir(checkpoint.parent().expect("the job's folder")).expect("it is there");
     let all = all.flatten().map(|entry| entry.path());
-    all.filter(|folder| folder.as_path() > checkpoint).collect()
+    // The records of runs lie beside the folders.
+    all.filter(|folder| folder.is_dir() && folder.as_path() > checkpoint)
+        .collect()
 }
 
 /// RG-2: no tier has a good copy of the newest checkpoint, so the one before is loaded, and the case says what was wrong.

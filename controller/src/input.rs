@@ -45,7 +45,7 @@ pub(crate) enum Command {
     Submit {
         spec: JobSpec,
         /// Its claim of its checkpoint folder, where it has one.
-        claim: Option<StoreClaim>,
+        claim: Option<Box<StoreClaim>>,
     },
     Cancel {
         job: JobId,

@@ -105,7 +105,7 @@ impl v1::operator_server::Operator for Operator {
         let floor = self.query(|reply| Query::Name(Box::new(spec.clone()), reply)).await?;
         let floor = floor.map_err(refused)?;
         let claimed = claims::claim_store(&spec, floor).await?;
-        let claim = Some(claimed.claim.clone());
+        let claim = Some(Box::new(claimed.claim.clone()));
         let submitted = self.command(Command::Submit { spec, claim }).await;
         if let Err(refusal) = submitted {
             claims::undo(claimed, &refusal).await;

@@ -126,11 +126,12 @@ async fn a_session_that_speaks_for_another_node_is_closed() {
 async fn orders_for_a_node_that_is_away_are_kept_by_the_brain() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let controller = Running::start(settings(dir.path())).await;
-    drop(Agent::join(controller.address, "n1").await);
+    let agent = Agent::join(controller.address, "n1").await;
     controller.submit(&job("digits")).await.expect("a sound job");
     controller
         .status_until(|status| status.jobs.iter().any(|job| job.generation.0 == 1))
         .await;
+    drop(agent);
     let mut agent = Agent::join(controller.address, "n1").await;
     let order = agent.order().await;
     let (id, generation) = order.fence();

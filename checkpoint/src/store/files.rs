@@ -12,7 +12,7 @@ use crate::image::MappedImage;
 use crate::store::StoreError;
 use crate::store::direct;
 use crate::store::disk::{self, Op};
-use crate::store::modes::{share_dir, share_file};
+use crate::store::modes::{inherit_owner, share_dir, share_file};
 use crate::store::temp_lock::{self, Owner};
 
 /// Bytes that a copy reads at a time.
@@ -362,6 +362,7 @@ pub(crate) fn ensure_dir(dir: &Path) -> Result<(), StoreError> {
     match disk::call(Op::MakeDir, dir, || fs::create_dir(dir)) {
         Ok(()) => {
             share_dir(dir);
+            inherit_owner(dir);
             sync_dir(parent(dir))
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

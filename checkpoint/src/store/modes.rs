@@ -2,7 +2,7 @@
 //! checkpoints as far as the umask allowed with which the daemon was started.
 
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -30,5 +30,16 @@ pub(super) fn share_file(file: &File) {
 pub(super) fn share_dir(path: &Path) {
     if let Some(mode) = mode(0o777) {
         let _ = fs::set_permissions(path, mode);
+    }
+}
+
+/// Gives a new directory the owner of the directory that holds it, where this process may: a controller that runs as root makes
+/// the folders of jobs into which agents of another user write.
+pub(super) fn inherit_owner(path: &Path) {
+    let Some(holder) = path.parent().and_then(|parent| fs::metadata(parent).ok()) else {
+        return;
+    };
+    if fs::metadata(path).is_ok_and(|own| (own.uid(), own.gid()) != (holder.uid(), holder.gid())) {
+        let _ = lchown(path, Some(holder.uid()), Some(holder.gid()));
     }
 }

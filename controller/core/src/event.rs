@@ -69,7 +69,7 @@ pub enum Event {
         spec: JobSpec,
         /// Its claim of its checkpoint folder; absent without checkpoints, and in journals of before there were claims.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        claim: Option<StoreClaim>,
+        claim: Option<Box<StoreClaim>>,
     },
     /// A user asked for a job to end.
     JobCancelled {

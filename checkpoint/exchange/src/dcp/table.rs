@@ -22,6 +22,9 @@ pub(super) struct Row {
     pub(super) chunk: Option<(usize, Vec<u64>, Vec<u64>)>,
 }
 
+/// Offset and shape of a part of a tensor.
+type ChunkPlace<'a> = (&'a [u64], &'a [u64]);
+
 /// The pickle of the table; `rows` and `places` belong together.
 pub(super) fn table(
     items: &[Item<'_>],
@@ -30,7 +33,7 @@ pub(super) fn table(
     places: &[ArchivePlace],
     files: &[String],
 ) -> Vec<u8> {
-    let mut chunks: BTreeMap<&str, Vec<(&[u64], &[u64])>> = BTreeMap::new();
+    let mut chunks: BTreeMap<&str, Vec<ChunkPlace<'_>>> = BTreeMap::new();
     for row in rows {
         if let Some((_, offset, shape)) = &row.chunk {
             chunks.entry(&row.name).or_default().push((offset, shape));
@@ -83,7 +86,7 @@ fn dict<T>(writer: &mut PickleWriter, items: &[T], mut pair: impl FnMut(&mut Pic
     writer.op(b'u');
 }
 
-fn tensor(writer: &mut PickleWriter, boxed: &TensorBox, chunks: &[(&[u64], &[u64])]) {
+fn tensor(writer: &mut PickleWriter, boxed: &TensorBox, chunks: &[ChunkPlace<'_>]) {
     writer.object(METADATA, "TensorStorageMetadata", |writer| {
         writer.text("properties");
         properties(writer, boxed.dtype);

@@ -72,7 +72,7 @@ impl Turn<'_> {
             Event::SessionEnded { node } => self.session_ended(node),
             Event::CatalogueGiven { files } => self.learn(files),
             Event::EvidenceArrived { evidence } => self.evidence_arrived(evidence),
-            Event::JobSubmitted { spec, claim } => self.job_submitted(spec, claim.as_ref()),
+            Event::JobSubmitted { spec, claim } => self.job_submitted(spec, claim.as_deref()),
             Event::JobCancelled { job } => self.stop_job(job, "cancelled by its user".to_owned()),
             Event::ManifestCommitted {
                 job,
