@@ -7,6 +7,7 @@ The program is built with cargo, stripped and added to the wheel of maturin as a
 import argparse
 import base64
 import hashlib
+import os
 import pathlib
 import shutil
 import stat
@@ -29,7 +30,8 @@ def main() -> None:
 def build(out: pathlib.Path, profile: str) -> pathlib.Path:
     """Builds both parts; returns the wheel."""
     subprocess.run(["cargo", "build", "--locked", "--profile", profile, "-p", "rankguard"], check=True, cwd=ROOT)
-    program = ROOT / "target" / ("debug" if profile == "dev" else profile) / "rankguard"
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    program = target / ("debug" if profile == "dev" else profile) / "rankguard"
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         maturin = [sys.executable, "-m", "maturin", "build", "--profile", profile, "--quiet", "--out", folder]

@@ -91,7 +91,7 @@ def test_rank_kill(course: Course, expected) -> None:
     assert "generation 2" in course.output("train") and "job train finished" in course.output("train")
     (case,) = course.cases("train")
     assert case["verdict"]["class"] == "killed-by-signal", case["verdict"]
-    assert "rank 1" in str(case["verdict"]["blamed"]), case["verdict"]
+    assert case["verdict"]["blamed"].get("rank") == 1, case["verdict"]
 
 
 def test_node_kill_and_growth(course: Course) -> None:

@@ -91,8 +91,7 @@ def test_the_killed_rank_is_blamed(tmp_path: pathlib.Path, ranks: int) -> None:
 
 def _running(cluster: Cluster, script: str, ranks: int) -> None:
     def look():
-        job = cluster.ask("status", "jobs")[0]
-        return True if job["state"] == "running" and len(ranks_of(script)) == ranks else None
+        return True if cluster.job("ddp").get("state") == "running" and len(ranks_of(script)) == ranks else None
 
     until("the job to run", look, 240)
 
