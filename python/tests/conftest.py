@@ -2,6 +2,7 @@
 
 import importlib.util
 import pathlib
+import signal
 import sys
 import warnings
 
@@ -33,3 +34,8 @@ def session(tmp_path):
     session = rankguard.connect(tmp_path / "store", job="test", rank=0, world_size=1)
     yield session
     session.done()
+
+
+def pytest_configure(config):
+    # A shell that starts the tests in the background makes them ignore SIGINT, and programs under test would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
