@@ -375,3 +375,39 @@ fn every_crate_has_a_doc_and_is_on_the_map() {
         );
     }
 }
+
+/// A cache that a tool leaves beside the sources was once committed (48 files,
+/// 50 MB): `.gitignore` did not name it.
+#[test]
+fn no_cache_of_a_tool_is_in_the_repository() {
+    let listed = Command::new("git")
+        .args(["ls-files", "-z"])
+        .current_dir(root())
+        .output()
+        .expect("git runs");
+    if !listed.status.success() {
+        eprintln!("SKIPPED: the sources are no git checkout");
+        return;
+    }
+    let names = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let caches: Vec<&str> = names.split('\0').filter(|name| is_cache(name)).collect();
+    assert!(
+        caches.is_empty(),
+        "remove with `git rm -r --cached`, add to .gitignore: {caches:?}"
+    );
+}
+
+/// True for a path inside a folder that a build or a checker writes.
+fn is_cache(path: &str) -> bool {
+    path.split('/').rev().skip(1).any(|folder| {
+        folder == "target" || folder == "__pycache__" || (folder.starts_with('.') && folder.ends_with("_cache"))
+    })
+}
+
+#[test]
+fn caches_are_recognized_by_their_folder() {
+    assert!(is_cache("python/.mypy_cache/3.12/cache.0.db"));
+    assert!(is_cache("python/rankguard/__pycache__/torch.pyc"));
+    assert!(!is_cache("python/rankguard/torch.py"));
+    assert!(!is_cache("checkpoint/src/target"));
+}
