@@ -25,7 +25,11 @@ pub(super) fn walk(path: &Path, problems: &mut Vec<String>) -> Vec<PathBuf> {
     if path == Path::new("-") {
         files.push(path.to_owned());
     } else {
+        let before = problems.len();
         visit(path, 0, &mut files, problems);
+        if files.is_empty() && problems.len() == before {
+            problems.push(format!("{}: the folder is empty", path.display()));
+        }
     }
     if files.len() > FILES {
         problems.push(format!(

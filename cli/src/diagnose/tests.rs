@@ -351,3 +351,13 @@ fn dumps_among_the_logs_name_the_rank_that_never_came() {
     let damaged = folder(&[("nccl_trace_rank_0", b"{\"pg_config\": 7, \"entries\"")]);
     assert_eq!(read(damaged.path()).problems.len(), 1);
 }
+
+#[test]
+fn an_empty_folder_is_named() {
+    let root = folder(&[]);
+    let found = read(root.path());
+    assert_eq!(
+        found.problems,
+        [format!("{}: the folder is empty", root.path().display())]
+    );
+}
