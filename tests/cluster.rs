@@ -198,6 +198,18 @@ fn a_detached_job_is_cancelled_by_name_and_nodes_are_cordoned_by_hand() {
         (nodes[0]["state"].as_str(), nodes[0]["reason"].as_str()),
         (Some("cordoned"), Some("new fan"))
     );
+    let again = [
+        "node",
+        "cordon",
+        "n1",
+        "--reason",
+        "new GPU",
+        "--controller",
+        &cluster.address,
+    ];
+    rankguard(&again).expect(0);
+    let nodes = cluster.ask(&["status", "nodes", "--format", "json"]);
+    assert_eq!(nodes[0]["reason"], "new GPU", "{nodes:#}");
     rankguard(&["node", "uncordon", "n1", "--controller", &cluster.address]).expect(0);
     assert_eq!(
         cluster.ask(&["status", "nodes", "--format", "json"])[0]["state"],

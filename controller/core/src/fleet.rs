@@ -93,6 +93,13 @@ impl Fleet {
         self.nodes.insert(node.info.node.clone(), node);
     }
 
+    /// An operator's reason replaces that of a standing cordon. Since when, its case and its place in the cordon budget remain.
+    pub(crate) fn replace_cordon_reason(&mut self, node: &NodeId, reason: &str) {
+        if let Some(cordon) = self.nodes.get_mut(node).and_then(|node| node.cordon.as_mut()) {
+            cordon.reason = reason.to_owned();
+        }
+    }
+
     /// `(Healthy | Cordoned) => Lost`.
     pub fn lose(&mut self, at: Timestamp, node: &NodeId) {
         self.away.remove(node);

@@ -123,6 +123,11 @@ impl State {
         self.rules >= 2
     }
 
+    /// Whether an operator's reason replaces that of a standing cordon; older rules kept the first.
+    pub(crate) fn replaces_cordon_reasons(&self) -> bool {
+        self.rules >= 3
+    }
+
     /// What its verdicts rest on.
     pub fn catalogue(&self) -> &Catalogue {
         self.catalogue.get()

@@ -68,7 +68,7 @@ impl State {
 }
 
 fn node_reason(node: &Node) -> Option<String> {
-    let silent = node.lost_since.map(|since| format!("no word since {since}"));
+    let silent = node.lost_since.map(|since| lost_reason(node, since));
     let away = node
         .session_ended
         .map(|since| format!("its agent's session ended at {since}; it takes no work until it has joined again"));
@@ -88,6 +88,14 @@ fn node_reason(node: &Node) -> Option<String> {
         }
     );
     silent.or_else(cordon).or(Some(fencing))
+}
+
+/// The moment of the decision is not that of the last message, which came up to the silence limit earlier.
+fn lost_reason(node: &Node, since: Timestamp) -> String {
+    match node.session_ended {
+        Some(ended) => format!("its agent's session ended at {ended}; declared lost at {since}"),
+        None => format!("declared lost at {since}"),
+    }
 }
 
 /// Words for a job that works and makes no step marks.

@@ -344,6 +344,33 @@ fn rg_6_an_operators_cordon_counts() {
     assert_eq!(cluster.state.fleet().cordoned_by_verdict(), 0);
 }
 
+#[test]
+fn an_operators_reason_replaces_that_of_a_verdict_and_widens_no_budget() {
+    let mut cluster = Cluster::new(Policy::default());
+    cluster.gpu_is_lost(&node(0));
+    let before = cluster.state.fleet().clone();
+    let standing = before
+        .get(&node(0))
+        .and_then(|node| node.cordon.clone())
+        .expect("a verdict cordons it");
+    assert!(standing.case.is_some(), "{standing:?}");
+    cluster.tell(Event::NodeCordoned {
+        node: node(0),
+        reason: "new fan".to_owned(),
+    });
+    let after = cluster.state.fleet();
+    let cordon = after
+        .get(&node(0))
+        .and_then(|node| node.cordon.clone())
+        .expect("it stands");
+    assert_eq!(cordon.reason, "new fan");
+    assert_eq!((cordon.since, cordon.case), (standing.since, standing.case));
+    let window = 86_400_000;
+    let now = cluster.now;
+    assert_eq!(after.recent_cordons(now, window), before.recent_cordons(now, window));
+    assert_eq!(after.cordoned_by_verdict(), before.cordoned_by_verdict());
+}
+
 /// Names that are cordoned, depart and come back under other names free no budget.
 #[test]
 fn rg_6_churning_names_are_cordoned_within_the_share_of_live_nodes() {

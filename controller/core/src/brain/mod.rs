@@ -149,6 +149,9 @@ impl Turn<'_> {
             }
             Event::TimerFired { timer } => self.timer_fired(timer),
             Event::NodeCordoned { node, reason } => {
+                if self.state.replaces_cordon_reasons() {
+                    self.state.fleet.replace_cordon_reason(node, reason);
+                }
                 self.state.fleet.cordon(
                     node,
                     Cordon {
