@@ -61,6 +61,9 @@ pub fn join(incidents: &mut Vec<Incident>, found: Vec<FoundDump>) {
             node: dump.node.clone(),
             measured: false,
             worked: false,
+            last_work: 0,
+            states_failure: false,
+            lines: 0,
         });
     }
     for sign in signs {

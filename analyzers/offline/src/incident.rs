@@ -10,7 +10,9 @@ use std::time::Duration;
 use rankguard_diagnosis::Sign;
 use rankguard_model::{NodeId, Rank, Role, Source, Timestamp};
 
-use crate::stream::ReadStream;
+use crate::outcome::{AlarmPlace, WENT_ON, went_on};
+use crate::outcome_records::job_number;
+use crate::stream::{ReadStream, Seen};
 
 /// Signs further apart than this belong to different failures.
 const QUIET: Duration = Duration::from_secs(120);
@@ -25,8 +27,15 @@ const LIVED_WITHOUT: [&str; 8] = [
     "network-unreachable",
     "tls-failure",
 ];
-/// Lines of progress after the last sign of a stream that show that its program went on.
-const WENT_ON: usize = 3;
+/// Noise of stores, communicators and processes that are taken down at the end of a run.
+const SHUTDOWN: [&str; 6] = [
+    "connection-refused",
+    "connection-reset",
+    "nccl-cuda-error",
+    "nccl-system-error",
+    "remote-worker-lost",
+    "rendezvous-failure",
+];
 
 /// One sign with its place.
 #[derive(Debug, Clone)]
@@ -54,6 +63,12 @@ pub(crate) struct Log {
     pub measured: bool,
     /// Whether a program shows its work in it.
     pub worked: bool,
+    /// The last line that shows work, 0 where none does.
+    pub last_work: u64,
+    /// Whether it states that a run failed.
+    pub states_failure: bool,
+    /// Lines in all.
+    pub lines: u64,
 }
 
 /// Signs that belong together, in the best order that is known.
@@ -92,6 +107,11 @@ struct Stretch {
 
 /// Everything in one incident, whatever its clocks say: the caller knows that it belongs together.
 pub(crate) fn single(streams: Vec<ReadStream>) -> Incident {
+    let streams = if streams.len() > 1 {
+        without_excused(streams)
+    } else {
+        streams
+    };
     let logs = streams.iter().map(log).collect();
     let items = streams
         .iter()
@@ -196,7 +216,10 @@ fn log(stream: &ReadStream) -> Log {
         rank: stream.rank,
         node: stream.node.clone(),
         measured: stream.measured,
-        worked: stream.done.is_some() || !stream.progress.is_empty(),
+        worked: stream.records.states_success() || !stream.progress.is_empty(),
+        last_work: stream.progress.last().map_or(0, |work| work.line),
+        states_failure: stream.records.states_failure(),
+        lines: stream.lines,
     }
 }
 
@@ -271,31 +294,77 @@ fn survived(stream: &ReadStream) -> bool {
     };
     let last = stream.seen.iter().map(|seen| seen.last_line).max();
     let first = stream.seen.iter().map(|seen| seen.first_line).min();
-    let worked = stream.progress.last().copied();
+    let worked = stream.progress.last().map(|work| work.line);
     // What it complains of again and again while it works stops it no more the last time.
-    let between = |first: u64| stream.progress.iter().filter(|line| **line > first).count() >= WENT_ON;
+    let between = |first: u64| stream.progress.iter().filter(|work| work.line > first).count() >= WENT_ON;
     let lived = worked > last || first < last && first.is_some_and(between);
     lived && stream.seen.iter().flat_map(|seen| &seen.signs).all(light)
+}
+
+/// Whether the run went on or ended well after an alarm, or had ended well before it. A machine's own log speaks of the
+/// machine, which no success of a run repairs.
+fn is_excused(stream: &ReadStream, seen: &Seen, causes: &[u64]) -> bool {
+    let job_log = matches!(stream.source, Source::JobLog | Source::Launcher);
+    if !job_log && stream.source != Source::Scheduler {
+        return false;
+    }
+    let alarm = AlarmPlace {
+        first_line: seen.first_line,
+        last_line: seen.last_line,
+        rank: seen.signs.iter().find_map(Sign::rank),
+        job: seen.signs.iter().find_map(|sign| job_number(&sign.text)),
+    };
+    let numeric = !seen.signs.is_empty() && seen.signs.iter().all(is_numeric);
+    // Training that goes on with a finite loss shows that one bad step was one bad step.
+    let recovered = numeric && stream.finite_loss.is_some_and(|line| line > seen.last_line);
+    let failed = stream.records.failure_after(seen.last_line);
+    let later = went_on(&stream.progress, &alarm, failed);
+    let ended_well = failed.is_none() && stream.completed.last().is_some_and(|line| *line > seen.last_line);
+    if job_log && (later >= WENT_ON || ended_well || recovered) {
+        return true;
+    }
+    if !numeric && stream.records.excuse(&alarm, &stream.progress, causes) {
+        return true;
+    }
+    let shutdown = |sign: &Sign| sign.class().is_some_and(|class| SHUTDOWN.contains(&class.as_str()));
+    let after = stream.records.follows_success(&alarm, &stream.progress);
+    let stated = stream.records.fails_within(seen.first_line, seen.last_line);
+    after && !stated && !seen.signs.iter().any(|sign| is_cause(sign) && !shutdown(sign))
+}
+
+/// Streams of one job without the alarms that the end of the job, stated in another of them, excuses.
+fn without_excused(mut streams: Vec<ReadStream>) -> Vec<ReadStream> {
+    let of_job =
+        |stream: &ReadStream| stream.rank.is_none() && (stream.node.is_none() || stream.source == Source::Scheduler);
+    let finished = streams
+        .iter()
+        .any(|stream| of_job(stream) && stream.records.job_success().is_some());
+    if !finished || streams.iter().any(|stream| stream.records.states_failure()) {
+        return streams;
+    }
+    for stream in &mut streams {
+        if matches!(stream.source, Source::JobLog | Source::Launcher) {
+            stream
+                .seen
+                .retain(|seen| !seen.signs.is_empty() && seen.signs.iter().all(is_numeric));
+        }
+    }
+    streams
 }
 
 /// Signs of a range of observations, without those of a program that worked on afterwards.
 fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<Item> {
     let mut items = Vec::new();
     let survived = survived(stream);
+    let causes: Vec<u64> = stream
+        .seen
+        .iter()
+        .filter(|seen| seen.signs.iter().any(is_cause))
+        .map(|seen| seen.first_line)
+        .collect();
     for seen in &stream.seen[range] {
-        let later = stream.progress.iter().filter(|line| **line > seen.last_line).count();
-        let ended_well = stream.completed.last().is_some_and(|line| *line > seen.last_line);
-        let job_log = matches!(stream.source, Source::JobLog | Source::Launcher);
-        // Training that goes on with a finite loss shows that one bad step was one bad step.
-        let recovered =
-            seen.signs.iter().all(is_numeric) && stream.finite_loss.is_some_and(|line| line > seen.last_line);
         let lived = survived && stream.source != Source::KernelLog;
-        if lived || job_log && (later >= WENT_ON || ended_well || recovered) {
-            continue;
-        }
-        // What launchers and survivors say while a program that said it was done is taken down.
-        let after_success = stream.done.is_some_and(|line| line < seen.first_line);
-        if job_log && after_success && !seen.signs.iter().any(is_cause) {
+        if lived || is_excused(stream, seen, &causes) {
             continue;
         }
         items.extend(seen.signs.iter().map(|sign| Item {

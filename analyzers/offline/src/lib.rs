@@ -9,10 +9,13 @@
 //!
 //! Wall clocks of different nodes are compared as they are unless a measured offset is given; the reasoning says so.
 
+mod certainty;
 mod error_file;
 mod flight;
 pub mod guess;
 mod incident;
+mod outcome;
+mod outcome_records;
 mod overcome;
 mod progress;
 mod reading;

@@ -1,6 +1,23 @@
 //! What lines say of the work itself: that it goes on, is through, or is tried again.
 
 use rankguard_faults::Observation;
+use rankguard_faults::line::{LineClock, clean, parse};
+use rankguard_model::Rank;
+
+/// One line that shows work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WorkLine {
+    /// Its number, from 1.
+    pub(crate) line: u64,
+    /// The rank in its prefix.
+    pub(crate) rank: Option<Rank>,
+}
+
+/// The rank in the prefix of a line.
+pub(crate) fn labelled_rank(line: &str) -> Option<Rank> {
+    let line = &line[..line.floor_char_boundary(2_000)];
+    parse(&clean(line), &LineClock::default()).rank
+}
 
 /// A bar that reached its end: `100%|####| 227/227 [...]`.
 pub(crate) fn is_completion(line: &str) -> bool {
@@ -17,8 +34,8 @@ pub(crate) fn is_completion(line: &str) -> bool {
     !total.is_empty() && done.trim() == total
 }
 
-/// One of these stands in every line that says that the program is through, in the case that loggers write it.
-pub(crate) const DONE_HINTS: [&str; 3] = ["raining", "RAINING", "stopped: `max_"];
+/// One of these stands in every line that states the end of training, in the case that loggers write it.
+const DONE_HINTS: [&str; 3] = ["raining", "RAINING", "stopped: `max_"];
 
 /// `[after training is done]`, `Training completed. Do not forget to share your model ...`.
 pub(crate) fn is_done(line: &str) -> bool {
@@ -35,6 +52,10 @@ pub(crate) fn is_done(line: &str) -> bool {
         "training finished",
         "finished training",
         "training has finished",
+        "training successfully completed",
+        "training successfully finished",
+        "successfully completed training",
+        "successfully finished training",
         "stopped: `max_epochs=",
         "stopped: `max_steps=",
     ];

@@ -1,5 +1,6 @@
 //! Reading: one stream of lines through triage, into signs that know their place.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use memchr::memmem::Finder;
@@ -11,8 +12,10 @@ use rankguard_model::{
     Body, Entity, Evidence, EvidenceId, Generation, JobId, NodeId, Rank, Sequence, Source, Timestamp,
 };
 
+use crate::outcome::RunRecords;
+use crate::outcome_records::RECORD_HINTS;
 use crate::overcome;
-use crate::progress::{DONE_HINTS, is_completion, is_done, is_progress, is_retried, tells_finite_loss};
+use crate::progress::{WorkLine, is_completion, is_progress, is_retried, labelled_rank, tells_finite_loss};
 use crate::stream::{ReadStream, Seen};
 
 /// The job that offline logs belong to; there is no fleet to ask.
@@ -24,6 +27,8 @@ const KEPT: usize = 20_000;
 const STRETCH: usize = 64 << 10;
 /// Lines of progress behind a sign that are enough: nobody asks for more ([`crate::incident`]).
 const PROGRESS: usize = 16;
+/// Lines of progress with a rank that count as one without.
+const NAMED_RANKS: usize = 32;
 /// Bytes of a line that are looked at for progress; triage reads the whole line.
 const LINE_BYTES: usize = 10 << 20;
 
@@ -50,16 +55,16 @@ pub struct Reader {
     source: Source,
     triage: Triage,
     seen: Vec<Seen>,
-    progress: Vec<u64>,
+    progress: Vec<WorkLine>,
     completed: Vec<u64>,
     finite_loss: Option<u64>,
-    done: Option<u64>,
+    records: RunRecords,
     lines: u64,
     /// The start of a line whose end has not arrived in a block.
     partial: Option<Vec<u8>>,
     /// The last line that triage had taken apart when it was last asked.
     last_read: u64,
-    hints: [Finder<'static>; 3],
+    hints: [Finder<'static>; RECORD_HINTS.len()],
 }
 
 impl Reader {
@@ -85,11 +90,11 @@ impl Reader {
             progress: Vec::new(),
             completed: Vec::new(),
             finite_loss: None,
-            done: None,
+            records: RunRecords::default(),
             lines: 0,
             partial: None,
             last_read: 0,
-            hints: DONE_HINTS.map(Finder::new),
+            hints: RECORD_HINTS.map(Finder::new),
         }
     }
 
@@ -138,16 +143,20 @@ impl Reader {
         }
         let (lines, tail) = lines.split_at(memrchr(b'\n', lines).map_or(0, |at| at + 1));
         let before = std::mem::replace(&mut self.last_read, self.triage.last_read());
-        let enough = self.progress.iter().rev().take_while(|line| **line > self.last_read);
+        let behind = self.progress.iter().rev().take_while(|work| work.line > self.last_read);
+        // Of ranks that are named, each has to be seen.
+        let enough = behind
+            .map(|work| if work.rank.is_some() { 1 } else { NAMED_RANKS })
+            .sum::<usize>();
         let job_log = matches!(self.source, Source::JobLog | Source::Launcher);
-        if job_log && (self.last_read > before || self.last_read > 0 && enough.count() < PROGRESS) {
+        if job_log && (self.last_read > before || self.last_read > 0 && enough < PROGRESS * NAMED_RANKS) {
             // The last newline ends a line and begins none.
             let body = lines.strip_suffix(b"\n");
             body.into_iter()
                 .flat_map(|body| body.split(|byte| *byte == b'\n'))
                 .for_each(|line| self.look_at(line));
         } else {
-            self.done = self.last_done(lines).or(self.done);
+            self.read_records(lines);
             self.lines += memchr_iter(b'\n', lines).count() as u64;
         }
         if !tail.is_empty() {
@@ -155,21 +164,24 @@ impl Reader {
         }
     }
 
-    /// The last line, by number, of some whole lines that says that the program is through.
-    fn last_done(&self, lines: &[u8]) -> Option<u64> {
-        let mut last = None;
+    /// Reads the records of starts and ends in some whole lines that are not looked at one by one.
+    fn read_records(&mut self, lines: &[u8]) {
+        let mut starts = BTreeSet::new();
         for hint in &self.hints {
             let mut from = 0;
             while let Some(hit) = hint.find(&lines[from..]).map(|hit| from + hit) {
-                let start = memrchr(b'\n', &lines[..hit]).map_or(0, |newline| newline + 1);
-                let end = memchr(b'\n', &lines[hit..]).map_or(lines.len(), |more| hit + more);
-                if is_done(&String::from_utf8_lossy(&lines[start..end])) {
-                    last = last.max(Some(start));
-                }
-                from = end;
+                starts.insert(memrchr(b'\n', &lines[..hit]).map_or(0, |newline| newline + 1));
+                from = memchr(b'\n', &lines[hit..]).map_or(lines.len(), |more| hit + more);
             }
         }
-        last.map(|start| self.lines + memchr_iter(b'\n', &lines[..start]).count() as u64 + 1)
+        let mut number = self.lines + 1;
+        let mut counted = 0;
+        for start in starts {
+            let end = memchr(b'\n', &lines[start..]).map_or(lines.len(), |more| start + more);
+            number += memchr_iter(b'\n', &lines[counted..start]).count() as u64;
+            counted = start;
+            self.records.read(number, &String::from_utf8_lossy(&lines[start..end]));
+        }
     }
 
     fn look_at(&mut self, line: &[u8]) {
@@ -181,7 +193,10 @@ impl Reader {
     fn look(&mut self, line: &str) {
         self.lines += 1;
         if is_progress(line) {
-            self.progress.push(self.lines);
+            self.progress.push(WorkLine {
+                line: self.lines,
+                rank: labelled_rank(line),
+            });
             if tells_finite_loss(line) {
                 self.finite_loss = Some(self.lines);
             }
@@ -189,9 +204,7 @@ impl Reader {
         if is_completion(line) {
             self.completed.push(self.lines);
         }
-        if is_done(line) {
-            self.done = Some(self.lines);
-        }
+        self.records.read(self.lines, line);
     }
 
     /// The stream, once its last line was read.
@@ -203,7 +216,7 @@ impl Reader {
             self.keep(observation);
         }
         self.seen.sort_by_key(|seen| seen.first_line);
-        overcome::forgive(&mut self.seen, self.progress.last().copied(), self.lines);
+        overcome::forgive(&mut self.seen, self.progress.last().map(|work| work.line), self.lines);
         ReadStream {
             name: self.origin.name,
             source: self.source,
@@ -214,7 +227,7 @@ impl Reader {
             progress: self.progress,
             completed: self.completed,
             finite_loss: self.finite_loss,
-            done: self.done,
+            records: self.records,
             lines: self.lines,
         }
     }

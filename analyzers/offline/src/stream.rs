@@ -3,6 +3,9 @@
 use rankguard_diagnosis::Sign;
 use rankguard_model::{NodeId, Rank, Source, Timestamp};
 
+use crate::outcome::RunRecords;
+use crate::progress::WorkLine;
+
 /// One log that was read.
 #[derive(Debug)]
 pub struct ReadStream {
@@ -16,13 +19,13 @@ pub struct ReadStream {
     /// What was seen, in the order of the lines.
     pub(crate) seen: Vec<Seen>,
     /// Lines that show that work went on, by number, from 1: behind every sign as many as anybody asks for.
-    pub(crate) progress: Vec<u64>,
+    pub(crate) progress: Vec<WorkLine>,
     /// Lines that show that a stretch of work was completed, by number.
     pub(crate) completed: Vec<u64>,
     /// The last line, by number, that tells a loss which is a number.
     pub(crate) finite_loss: Option<u64>,
-    /// The last line, by number, in which the program says that it is through.
-    pub(crate) done: Option<u64>,
+    /// Records of starts and ends of runs.
+    pub(crate) records: RunRecords,
     /// Lines in all.
     pub(crate) lines: u64,
 }

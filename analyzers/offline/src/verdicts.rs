@@ -7,6 +7,7 @@ use rankguard_faults::Catalogue;
 use rankguard_model::{Entity, Generation, JobId, NodeId, Rank, Role, Severity, Shared, Source};
 use serde::Serialize;
 
+use crate::certainty::EndEvidence;
 use crate::incident::{Incident, Item};
 use crate::overcome;
 use crate::reading::JOB;
@@ -137,6 +138,8 @@ pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCas
         .items
         .iter()
         .find(|item| Some(&item.sign.evidence) == verdict.first_cause.as_ref());
+    let end = first.map(|first| EndEvidence::of(incident, first));
+    let confidence = end.map_or(verdict.confidence, |end| end.bound(verdict.confidence));
     let root_node = verdict.blamed.node().filter(|node| !node.as_str().is_empty()).cloned();
     Some(OfflineCase {
         id: first.map(|item| place(incident, item).0).unwrap_or_default(),
@@ -146,7 +149,7 @@ pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCas
         blamed: name(&verdict.blamed, &verdict.layer),
         root_rank: verdict.root_rank,
         root_node,
-        confidence: verdict.confidence,
+        confidence,
         first_at: first
             .filter(|item| item.sign.timed)
             .map(|item| item.sign.at.to_string()),
@@ -168,6 +171,7 @@ pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCas
             .into_iter()
             .map(|reason| reason.text)
             .chain(doubt_of_clocks(incident))
+            .chain(end.and_then(EndEvidence::doubt).map(str::to_owned))
             .collect(),
         clears: opinion.clears,
     })

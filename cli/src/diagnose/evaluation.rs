@@ -48,6 +48,9 @@ fn crosswalk(table: &str) -> BTreeMap<&str, &str> {
         .collect()
 }
 
+/// Bins of confidence in which the share of right verdicts must reach the lower edge.
+const BINS: [(f64, f64); 5] = [(0.0, 0.5), (0.5, 0.7), (0.7, 0.8), (0.8, 0.9), (0.9, 1.0)];
+
 #[derive(Debug, Default)]
 struct Tally(BTreeMap<&'static str, (usize, usize)>);
 
@@ -82,10 +85,17 @@ fn labelled_logs_are_named_as_well_as_was_measured() {
     assert!(found.problems.is_empty(), "{:?}", found.problems);
     let said: BTreeMap<_, _> = found.cases.iter().map(|case| (case.id.as_str(), case)).collect();
     let mut tally = Tally::default();
+    let mut bins = BINS.map(|bin| (bin, (0_u32, 0_u32)));
     for line in fs::read_to_string(path).unwrap().lines() {
         let truth: Truth = serde_json::from_str(line).unwrap();
         let case = said[truth.id.as_str()];
-        tally.count("class", case.class == truth.label);
+        let right = case.class == truth.label;
+        tally.count("class", right);
+        if let Some((_, bin)) = bins.iter_mut().rev().find(|((from, _), _)| case.confidence >= *from)
+            && case.class != "none"
+        {
+            *bin = (bin.0 + u32::from(right), bin.1 + 1);
+        }
         tally.count("crosswalk", up(&case.class) == up(&truth.label));
         tally.count("layer", case.layer == truth.layer);
         if truth.label == "none" {
@@ -98,6 +108,12 @@ fn labelled_logs_are_named_as_well_as_was_measured() {
             None if truth.multi_rank => tally.count("no rank claimed", case.root_rank.is_none()),
             None => {}
         }
+    }
+    for ((from, to), (right, of)) in bins {
+        eprintln!("confidence {from:.2} to {to:.2}: {right} of {of}");
+        // One case of a small bin may be wrong.
+        let lowest = from * f64::from(of) - 1.0;
+        assert!(f64::from(right) >= lowest, "confidence {from} to {to}: {right} of {of}");
     }
     for (what, (hits, of)) in &tally.0 {
         eprintln!("{what:<28} {hits:>4}/{of:<4} {:.3}", tally.share(what));

@@ -38,7 +38,7 @@ fn log() -> impl Strategy<Value = Vec<String>> {
 /// What incidents ask of a stream.
 fn asked(stream: &ReadStream) -> impl PartialEq + std::fmt::Debug + use<> {
     let went_on = |seen: &Seen| {
-        let later = stream.progress.iter().filter(|line| **line > seen.last_line).count();
+        let later = stream.progress.iter().filter(|work| work.line > seen.last_line).count();
         later >= PROGRESS || stream.completed.last().is_some_and(|line| *line > seen.last_line)
     };
     let finite = |seen: &Seen| stream.finite_loss.is_some_and(|line| line > seen.last_line);
@@ -46,17 +46,17 @@ fn asked(stream: &ReadStream) -> impl PartialEq + std::fmt::Debug + use<> {
         .seen
         .iter()
         .map(|seen| {
-            let later = stream.progress.iter().filter(|line| **line > seen.last_line).count();
+            let later = stream.progress.iter().filter(|work| work.line > seen.last_line).count();
             (
                 format!("{seen:?}"),
                 later.min(PROGRESS),
                 went_on(seen),
                 went_on(seen) || finite(seen),
-                stream.done.is_some_and(|line| line < seen.first_line),
+                stream.records.success_before(seen.first_line),
             )
         })
         .collect();
-    (seen, stream.lines, stream.done)
+    (seen, stream.lines, stream.records.stated())
 }
 
 proptest! {

@@ -199,7 +199,7 @@ impl Unit {
         let ending = |frame: &Frame| {
             matches!(
                 frame.function.as_str(),
-                "__del__" | "_run_exitfuncs" | "_exit_function" | "_run_finalizers"
+                "__del__" | "_exitfunc" | "_run_exitfuncs" | "_exit_function" | "_run_finalizers"
             )
         };
         let ends = |segment: &Segment| segment.frames.iter().any(ending);

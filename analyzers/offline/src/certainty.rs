@@ -1,0 +1,80 @@
+//! Confidence of offline verdicts: what shows that a run ended in failure bounds how sure its cause can be.
+//!
+//! A line that names a cause does not show that anything failed: programs fall back, try again and go on. The bounds are
+//! set in `docs/decisions/0025-run-outcomes.md` and checked by the reliability tests.
+
+use rankguard_model::{Role, Source};
+
+use crate::incident::{Incident, Item};
+
+/// Lines behind an alarm in which a program that dies still writes.
+const LAST_WORDS: u64 = 8;
+
+/// Classes of lines that state the end of a process or a job.
+const ENDINGS: [&str; 11] = [
+    "container-oom-kill",
+    "external-termination",
+    "host-oom-kill",
+    "job-cancelled",
+    "killed-by-signal",
+    "launcher-child-failed",
+    "preempted",
+    "process-aborted",
+    "segfault",
+    "slurm-node-fail",
+    "slurm-time-limit",
+];
+
+/// Evidence that the run ended in failure, strongest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndEvidence {
+    /// A machine, a launcher or a scheduler states it.
+    Stated,
+    /// An exception left the program.
+    Raised,
+    /// The log ends soon after the alarm.
+    Last,
+    /// The log goes on, and nothing states an end.
+    Absent,
+}
+
+impl EndEvidence {
+    /// What the logs of an incident show of the end that followed its first cause.
+    pub(crate) fn of(incident: &Incident, first: &Item) -> Self {
+        let complains = |item: &Item| item.sign.mark().is_none_or(|mark| mark.role != Role::Noise);
+        let of_machine = |item: &Item| matches!(item.sign.source, Source::KernelLog | Source::Host | Source::Gpu);
+        let machine = incident.items.iter().any(|item| of_machine(item) && complains(item));
+        let ending = |item: &Item| item.sign.class().is_some_and(|class| ENDINGS.contains(&class.as_str()));
+        let stated = incident.logs.iter().any(|log| log.states_failure) || incident.items.iter().any(ending);
+        if machine || stated {
+            return Self::Stated;
+        }
+        let Some(log) = incident.logs.get(first.log) else {
+            return Self::Absent;
+        };
+        let worked_after = log.last_work > first.last_line;
+        if first.sign.field("packages").is_some() && !worked_after {
+            Self::Raised
+        } else if log.lines.saturating_sub(first.last_line) <= LAST_WORDS && !worked_after {
+            Self::Last
+        } else {
+            Self::Absent
+        }
+    }
+
+    /// The confidence of a verdict, no higher than this evidence allows.
+    pub(crate) fn bound(self, confidence: f64) -> f64 {
+        let most = match self {
+            Self::Stated => 0.92,
+            Self::Raised => 0.88,
+            Self::Last => 0.78,
+            Self::Absent => 0.66,
+        };
+        confidence.min(most)
+    }
+
+    /// The reason of a low bound, for the person who reads the case.
+    pub(crate) fn doubt(self) -> Option<&'static str> {
+        (self == Self::Absent).then_some("No line states that a run ended in failure, which limits the confidence.")
+    }
+}

@@ -1,0 +1,271 @@
+//! Run outcomes: records of starts and ends of runs in one stream, and the alarms that they excuse.
+//!
+//! The end of a run is the strongest evidence about the alarms before it. Sources of an end rank as [`EndSource`] does:
+//! an exit status or a scheduler's state outweighs the framework's own end record, which outweighs the last progress. A
+//! success excuses earlier alarms of its own rank and job only, and never those of a later run in the same stream.
+
+use rankguard_model::Rank;
+
+use crate::outcome_records::record;
+use crate::progress::WorkLine;
+
+/// Lines of progress after an alarm that show that the program went on.
+pub(crate) const WENT_ON: usize = 3;
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RunResult {
+    Success,
+    Failure,
+}
+
+/// Origin of an end record, weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum EndSource {
+    /// Last epoch, completed bar, saved model, exit of one process of several: only together with progress after an alarm.
+    Work,
+    /// End record of the training framework.
+    Framework,
+    /// Exit status of the whole program.
+    Process,
+    /// Final state at the scheduler.
+    Scheduler,
+}
+
+/// What a record states about a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RunEvent {
+    Started,
+    Ended(RunResult, EndSource),
+}
+
+/// One line that states the start or the end of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RunRecord {
+    /// Its number, from 1.
+    pub(crate) line: u64,
+    /// The rank that wrote it; none where it speaks for the job.
+    pub(crate) rank: Option<Rank>,
+    /// Number of the scheduler's job, where the line has one.
+    pub(crate) job: Option<u64>,
+    pub(crate) event: RunEvent,
+}
+
+/// Place of an alarm in its stream.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AlarmPlace {
+    pub(crate) first_line: u64,
+    pub(crate) last_line: u64,
+    pub(crate) rank: Option<Rank>,
+    pub(crate) job: Option<u64>,
+}
+
+/// Records of one stream, in the order of lines.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RunRecords(Vec<RunRecord>);
+
+impl RunRecord {
+    fn success(&self) -> Option<EndSource> {
+        match self.event {
+            RunEvent::Ended(RunResult::Success, source) => Some(source),
+            _ => None,
+        }
+    }
+
+    fn failure(&self) -> Option<EndSource> {
+        match self.event {
+            RunEvent::Ended(RunResult::Failure, source) => Some(source),
+            _ => None,
+        }
+    }
+
+    /// Whether it may speak of the alarm: neither rank nor job contradict.
+    fn covers(&self, alarm: &AlarmPlace) -> bool {
+        agree(self.rank, alarm.rank) && agree(self.job, alarm.job)
+    }
+}
+
+fn agree<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    }
+}
+
+impl RunRecords {
+    /// Takes a line in that may state a start or an end.
+    pub(crate) fn read(&mut self, number: u64, line: &str) {
+        self.0.extend(record(number, line));
+    }
+
+    /// Whether an end after the alarm shows that it stopped nothing. `causes` are lines of alarms that name a cause.
+    pub(crate) fn excuse(&self, alarm: &AlarmPlace, work: &[WorkLine], causes: &[u64]) -> bool {
+        self.0.iter().any(|end| {
+            let Some(source) = end
+                .success()
+                .filter(|_| end.line > alarm.last_line && end.covers(alarm))
+            else {
+                return false;
+            };
+            let failed_before = self.0.iter().any(|other| {
+                (alarm.last_line + 1..end.line).contains(&other.line)
+                    && other.failure() >= Some(source)
+                    && other.covers(alarm)
+            });
+            let worked = source > EndSource::Work || went_on(work, alarm, Some(end.line)) >= 1;
+            worked && !failed_before && !self.contradicts(end, source, causes)
+        })
+    }
+
+    /// Whether a stronger source states a failure of the same run afterwards, and no later alarm explains it.
+    fn contradicts(&self, end: &RunRecord, source: EndSource, causes: &[u64]) -> bool {
+        self.0
+            .iter()
+            .filter(|other| other.line > end.line)
+            .take_while(|other| other.event != RunEvent::Started)
+            .any(|other| {
+                let explained = causes.iter().any(|line| (end.line..=other.line).contains(line));
+                other.failure() > Some(source) && agree(other.rank, end.rank) && !explained
+            })
+    }
+
+    /// Whether the alarm follows a success and no new run began in between.
+    pub(crate) fn follows_success(&self, alarm: &AlarmPlace, work: &[WorkLine]) -> bool {
+        let end = self
+            .0
+            .iter()
+            .rev()
+            .find(|end| end.line < alarm.first_line && end.success() >= Some(EndSource::Framework));
+        let Some(end) = end else { return false };
+        let between = end.line..alarm.first_line;
+        let started = self
+            .0
+            .iter()
+            .any(|other| other.event == RunEvent::Started && between.contains(&other.line));
+        let lines = work.iter().filter(|work| between.contains(&work.line)).count();
+        !started && lines < WENT_ON && agree(end.job, alarm.job)
+    }
+
+    /// Whether the scheduler ends the run in this stretch of lines. Launchers also take down what has ended by itself.
+    pub(crate) fn fails_within(&self, first_line: u64, last_line: u64) -> bool {
+        let mut inside = self
+            .0
+            .iter()
+            .filter(|record| (first_line..=last_line).contains(&record.line));
+        inside.any(|record| record.failure() == Some(EndSource::Scheduler))
+    }
+
+    /// The first stated failure after a line, of a source at least as strong as a framework.
+    pub(crate) fn failure_after(&self, line: u64) -> Option<u64> {
+        let mut later = self.0.iter().filter(|record| record.line > line);
+        let failed = later.find(|record| record.failure() >= Some(EndSource::Framework));
+        failed.map(|record| record.line)
+    }
+
+    /// The success of the whole job that this stream ends with, by exit status or scheduler.
+    pub(crate) fn job_success(&self) -> Option<&RunRecord> {
+        let last = self.0.last()?;
+        (last.success() >= Some(EndSource::Process) && last.rank.is_none()).then_some(last)
+    }
+
+    /// Whether any record states a success that needs no progress beside it.
+    pub(crate) fn states_success(&self) -> bool {
+        self.0
+            .iter()
+            .any(|record| record.success() >= Some(EndSource::Framework))
+    }
+
+    /// Whether a success is stated before a line.
+    #[cfg(test)]
+    pub(crate) fn success_before(&self, line: u64) -> bool {
+        let mut before = self.0.iter().filter(|record| record.line < line);
+        before.any(|record| record.success() >= Some(EndSource::Framework))
+    }
+
+    /// Records that are read wherever they stand; those of work are only read behind an alarm.
+    #[cfg(test)]
+    pub(crate) fn stated(&self) -> Vec<RunRecord> {
+        let work = RunEvent::Ended(RunResult::Success, EndSource::Work);
+        self.0.iter().copied().filter(|record| record.event != work).collect()
+    }
+
+    /// Whether any record states a failure.
+    pub(crate) fn states_failure(&self) -> bool {
+        self.0.iter().any(|record| record.failure().is_some())
+    }
+}
+
+/// Lines of work after an alarm, up to a line where one is given. Only the alarm's own rank counts where that rank reports
+/// work in this stream; else the ranks that report stand for all, as synchronous training needs each of them.
+pub(crate) fn went_on(work: &[WorkLine], alarm: &AlarmPlace, until: Option<u64>) -> usize {
+    let own = alarm.rank.is_some() && work.iter().any(|work| work.rank == alarm.rank);
+    work.iter()
+        .filter(|work| work.line > alarm.last_line && until.is_none_or(|until| work.line <= until))
+        .filter(|work| !own || work.rank == alarm.rank)
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn records(lines: &[&str]) -> RunRecords {
+        let mut records = RunRecords::default();
+        for (number, line) in lines.iter().enumerate() {
+            records.read(number as u64 + 1, line);
+        }
+        records
+    }
+
+    fn alarm(line: u64, rank: Option<u32>) -> AlarmPlace {
+        AlarmPlace {
+            first_line: line,
+            last_line: line,
+            rank: rank.map(Rank),
+            job: None,
+        }
+    }
+
+    #[test]
+    fn success_excuses_earlier_alarms_of_its_own_rank() {
+        let log = records(&["", "0: Training complete"]);
+        assert!(log.excuse(&alarm(1, Some(0)), &[], &[]));
+        assert!(log.excuse(&alarm(1, None), &[], &[]));
+        assert!(!log.excuse(&alarm(1, Some(1)), &[], &[]));
+        assert!(!log.excuse(&alarm(3, Some(0)), &[], &[]));
+    }
+
+    #[test]
+    fn stronger_failure_after_a_success_withdraws_it_unless_explained() {
+        let log = records(&[
+            "",
+            "Training complete",
+            "",
+            "srun: error: n1: task 0: Exited with exit code 1",
+        ]);
+        assert!(!log.excuse(&alarm(1, None), &[], &[]));
+        assert!(log.excuse(&alarm(1, None), &[], &[3]));
+    }
+
+    #[test]
+    fn job_numbers_that_differ_excuse_nothing() {
+        let log = records(&["", "_job_complete: JobId=7 WEXITSTATUS 0"]);
+        let of = |job| AlarmPlace {
+            job: Some(job),
+            ..alarm(1, None)
+        };
+        assert!(log.excuse(&of(7), &[], &[]));
+        assert!(!log.excuse(&of(8), &[], &[]));
+    }
+
+    #[test]
+    fn rank_that_reports_work_is_not_replaced_by_others() {
+        let work = |line, rank| WorkLine {
+            line,
+            rank: Some(Rank(rank)),
+        };
+        let lines = [work(1, 0), work(2, 1), work(4, 0), work(5, 0), work(6, 0)];
+        assert_eq!(went_on(&lines, &alarm(3, Some(1)), None), 0);
+        assert_eq!(went_on(&lines, &alarm(3, Some(7)), None), 3);
+    }
+}

@@ -1,0 +1,324 @@
+//! Formats in which frameworks, launchers and schedulers state the start and the end of a run.
+
+use rankguard_faults::line::{LineClock, clean, parse};
+
+use crate::outcome::{EndSource, RunEvent, RunRecord, RunResult};
+use crate::progress::{is_completion, is_done};
+
+/// One of these stands in every line that is a record, in the case that its writer uses.
+pub(crate) const RECORD_HINTS: [&str; 17] = [
+    "raining",
+    "RAINING",
+    "stopped: `max_",
+    "run_st",
+    "uccess",
+    "ChildFailed",
+    "FAIL",
+    "TIMEOUT",
+    "OUT_OF_ME",
+    "train_runtime",
+    "COMPLETED",
+    "xit",
+    "EXITSTATUS",
+    "CANCELLED",
+    "JobState=",
+    "Starting worker group",
+    "inished",
+];
+
+/// States of Slurm in which a job did not do its work.
+const FAILED_STATES: [&str; 9] = [
+    "BOOT_FAIL",
+    "CANCELLED",
+    "CANCELLED+",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "TIMEOUT",
+];
+
+/// Phrases before the status of a process.
+const STATUSES: [&str; 10] = [
+    "exit code",
+    "exit status",
+    "exit_status",
+    "exitcode",
+    "exit_code",
+    "exited with code",
+    "exited with status",
+    "exited, code=exited, status",
+    "return code",
+    "returned with code",
+];
+
+/// Subjects that stand for the whole run.
+const RUNS: [&str; 9] = [
+    "job",
+    "main",
+    "training",
+    "trainer",
+    "program",
+    "python",
+    "script",
+    "container",
+    "run",
+];
+
+/// Subjects that are a step beside the run.
+const STEPS: [&str; 14] = [
+    "cleanup",
+    "epilog",
+    "prolog",
+    "upload",
+    "download",
+    "install",
+    "check",
+    "probe",
+    "hook",
+    "nvidia-smi",
+    "git",
+    "pip",
+    "build",
+    "worker",
+];
+
+/// The record in a line, if it is one.
+pub(crate) fn record(number: u64, line: &str) -> Option<RunRecord> {
+    let line = &line[..line.floor_char_boundary(4_000)];
+    if !RECORD_HINTS.iter().any(|hint| line.contains(hint)) && !is_last_work(line) {
+        return None;
+    }
+    let cleaned = clean(line);
+    let parsed = parse(&cleaned, &LineClock::default());
+    let event = event(parsed.text).or_else(|| event(line))?;
+    // An MLPerf log and a scheduler state the end of the run, whichever rank prints it.
+    let of_job = line.contains(":::MLL") || matches!(event, RunEvent::Ended(_, EndSource::Scheduler));
+    Some(RunRecord {
+        line: number,
+        rank: parsed.rank.filter(|_| !of_job),
+        job: job_number(line),
+        event,
+    })
+}
+
+fn event(text: &str) -> Option<RunEvent> {
+    let lower = text.to_ascii_lowercase();
+    mlperf(&lower)
+        .or_else(|| slurm(text))
+        .or_else(|| launcher(text, &lower))
+        .or_else(|| exit_status(&lower))
+        .or_else(|| framework(text, &lower))
+        .or_else(|| is_last_work(text).then_some(RunEvent::Ended(RunResult::Success, EndSource::Work)))
+}
+
+fn ended(success: bool, source: EndSource) -> RunEvent {
+    let result = if success {
+        RunResult::Success
+    } else {
+        RunResult::Failure
+    };
+    RunEvent::Ended(result, source)
+}
+
+/// `:::MLLOG {... "key": "run_stop", ... "metadata": {"status": "success"}}` of MLPerf logging.
+fn mlperf(lower: &str) -> Option<RunEvent> {
+    if !lower.contains(":::mll") && !lower.contains("\"event_type\"") {
+        return None;
+    }
+    if lower.contains("\"run_start\"") {
+        return Some(RunEvent::Started);
+    }
+    let stopped = lower.contains("\"run_stop\"") && lower.contains("\"status\"");
+    stopped.then(|| ended(lower.contains("\"success\""), EndSource::Framework))
+}
+
+/// Final states of `scontrol show job` and `sacct`, the controller's own record, and what ends a step.
+fn slurm(text: &str) -> Option<RunEvent> {
+    if let Some((_, state)) = text.split_once("JobState=") {
+        let state = state.split_whitespace().next()?;
+        let known = state == "COMPLETED" || FAILED_STATES.contains(&state);
+        return known.then(|| ended(state == "COMPLETED", EndSource::Scheduler));
+    }
+    if let Some((_, status)) = text.split_once(" WEXITSTATUS ") {
+        return Some(ended(status.trim() == "0", EndSource::Scheduler));
+    }
+    if text.contains("*** ") && text.contains(" CANCELLED AT ") {
+        return Some(ended(false, EndSource::Scheduler));
+    }
+    // A row of `sacct`: state, then exit code and signal.
+    let words: Vec<&str> = text.split([' ', '|']).filter(|word| !word.is_empty()).collect();
+    let row = words.first()?.starts_with(|c: char| c.is_ascii_digit());
+    let state = words
+        .iter()
+        .find(|word| **word == "COMPLETED" || FAILED_STATES.contains(*word));
+    let code = words.iter().any(|word| is_exit_pair(word));
+    (row && code).then_some(state).flatten().map(|state| {
+        let clean = *state == "COMPLETED" && words.contains(&"0:0");
+        ended(clean, EndSource::Scheduler)
+    })
+}
+
+/// `0:0`, `1:0`, `0:9`: exit code and signal.
+fn is_exit_pair(word: &str) -> bool {
+    let digits = |part: &str| !part.is_empty() && part.len() <= 3 && part.bytes().all(|b| b.is_ascii_digit());
+    word.split_once(':')
+        .is_some_and(|(code, signal)| digits(code) && digits(signal))
+}
+
+/// Ends that launchers and batch systems state in sentences of their own.
+fn launcher(text: &str, lower: &str) -> Option<RunEvent> {
+    if text.trim() == "Successfully completed." {
+        return Some(ended(true, EndSource::Scheduler));
+    }
+    if lower.contains("starting worker group") {
+        return Some(RunEvent::Started);
+    }
+    let group = lower.contains("worker group");
+    if group && (lower.contains("successfully finished") || text.contains("SUCCEEDED")) {
+        return Some(ended(true, EndSource::Framework));
+    }
+    if lower.starts_with("process ") && lower.trim_end_matches('.').ends_with("exits successfully") {
+        return Some(ended(true, EndSource::Work));
+    }
+    let task = lower.contains(": task ") || lower.contains(": tasks ");
+    let failed = task && lower.contains("exited with exit code") && !lower.trim_end().ends_with("exit code 0")
+        || lower.contains("exited with non-zero status")
+        || lower.contains("childfailederror");
+    failed.then(|| ended(false, EndSource::Process))
+}
+
+/// Exit status of the run: its subject is the run, or the line begins with the status.
+fn exit_status(lower: &str) -> Option<RunEvent> {
+    let (at, phrase) = STATUSES
+        .iter()
+        .find_map(|phrase| Some((lower.find(phrase)?, *phrase)))?;
+    let subject = lower[..at].trim();
+    let value = lower[at + phrase.len()..].trim_start_matches([' ', ':', '=', '(', '\t']);
+    let digits = value
+        .trim_start_matches('-')
+        .bytes()
+        .take_while(u8::is_ascii_digit)
+        .count();
+    // `exit code 0.5`, `0:0` and `0/1` are something else.
+    let rest = value.trim_start_matches('-').get(digits..).unwrap_or_default();
+    let fraction = rest.strip_prefix(['.', ':', '/']);
+    if digits == 0 || fraction.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
+        return None;
+    }
+    let has = |list: &[&str]| {
+        let mut words = subject.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+        words.any(|word| list.contains(&word))
+    };
+    let whole = subject.is_empty() || has(&RUNS);
+    let success = value.starts_with('0');
+    if has(&STEPS) {
+        return None;
+    }
+    if whole {
+        return Some(ended(success, EndSource::Process));
+    }
+    // One process of several.
+    (success && has(&["process"])).then(|| ended(true, EndSource::Work))
+}
+
+/// End records of training frameworks.
+fn framework(text: &str, lower: &str) -> Option<RunEvent> {
+    let summary = lower.contains("train_runtime") && lower.contains("train_loss");
+    (summary || is_done(text)).then(|| ended(true, EndSource::Framework))
+}
+
+/// The last epoch, a bar at its end, or the final model on disk.
+fn is_last_work(line: &str) -> bool {
+    let saved = ["aved ", "aving ", "aved\u{a0}"].iter().any(|word| line.contains(word)) || line.ends_with("aved");
+    is_completion(line) || saved && is_final_save(line) || is_last_epoch(line)
+}
+
+fn is_final_save(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    let doubt = ["not ", "fail", "error", "before ", "unable", "cannot"];
+    let what = [
+        "final model",
+        "final checkpoint",
+        "final weights",
+        "model saved",
+        "saved model",
+        "model weights saved",
+    ];
+    what.iter().any(|what| lower.contains(what)) && !doubt.iter().any(|word| lower.contains(word))
+}
+
+/// `Epoch 3/3`, `epoch [10/10]`: of several.
+fn is_last_epoch(line: &str) -> bool {
+    let Some(at) = line.find("poch") else { return false };
+    let counts = line[at + 4..].trim_start_matches([' ', ':', '[', '=', '#']);
+    let number = |text: &str| -> String { text.chars().take_while(char::is_ascii_digit).collect() };
+    let done = number(counts);
+    let total = counts[done.len()..]
+        .trim_start()
+        .strip_prefix('/')
+        .map(|rest| number(rest.trim_start()));
+    !done.is_empty() && total.as_deref() == Some(done.as_str())
+}
+
+/// `JobId=771`, `StepId=771.0`, `STEP 771.0`, `JOB 771`, or the first word of a row of `sacct`.
+pub(crate) fn job_number(text: &str) -> Option<u64> {
+    let number = |text: &str| {
+        let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse::<u64>().ok()
+    };
+    let keys = ["JobId=", "JobID=", "StepId=", "*** STEP ", "*** JOB ", "Job <"];
+    let named = keys.iter().find_map(|key| number(text.split_once(key)?.1));
+    let row = || {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let state = words
+            .iter()
+            .any(|word| *word == "COMPLETED" || FAILED_STATES.contains(word));
+        state.then(|| number(words.first()?)).flatten()
+    };
+    named.or_else(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, expect: Option<RunEvent>) {
+        assert_eq!(record(1, line).map(|record| record.event), expect, "{line}");
+    }
+
+    #[test]
+    fn ends_have_the_source_that_states_them() {
+        check("0: Training complete", Some(ended(true, EndSource::Framework)));
+        check(
+            "   JobState=COMPLETED Reason=None",
+            Some(ended(true, EndSource::Scheduler)),
+        );
+        check(
+            "   JobState=NODE_FAIL Reason=None",
+            Some(ended(false, EndSource::Scheduler)),
+        );
+        check("812   train  COMPLETED   0:0", Some(ended(true, EndSource::Scheduler)));
+        check("812   train  FAILED   1:0", Some(ended(false, EndSource::Scheduler)));
+        check(
+            "main process exited, exit code: 0",
+            Some(ended(true, EndSource::Process)),
+        );
+        check("job finished with exit code 3", Some(ended(false, EndSource::Process)));
+        check("[n1][INFO] Process 77 exits successfully.", None);
+        check("Process 77 exits successfully.", Some(ended(true, EndSource::Work)));
+        check("Epoch 3/3: loss 0.4", Some(ended(true, EndSource::Work)));
+    }
+
+    #[test]
+    fn steps_beside_the_run_end_nothing() {
+        check("cleanup finished with exit code 0", None);
+        check("data worker exited with code 0", None);
+        check("Download completed successfully", None);
+        check("Evaluation finished successfully", None);
+        check("step 12: exit code 0.5", None);
+        check("Epoch 2/3: loss 0.4", None);
+        check("failed, so the final model was not saved", None);
+    }
+}
