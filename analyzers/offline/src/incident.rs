@@ -329,7 +329,7 @@ fn is_excused(stream: &ReadStream, seen: &Seen, causes: &[u64]) -> bool {
     let shutdown = |sign: &Sign| sign.class().is_some_and(|class| SHUTDOWN.contains(&class.as_str()));
     let after = stream.records.follows_success(&alarm, &stream.progress);
     let stated = stream.records.fails_within(seen.first_line, seen.last_line);
-    after && !stated && !seen.signs.iter().any(|sign| is_cause(sign) && !shutdown(sign))
+    after && !stated && (seen.signs.iter().any(shutdown) || !seen.signs.iter().any(is_cause))
 }
 
 /// Streams of one job without the alarms that the end of the job, stated in another of them, excuses.

@@ -20,7 +20,9 @@ mod overcome;
 mod progress;
 mod reading;
 mod record;
+mod statement;
 mod stream;
+mod tasks;
 mod verdicts;
 
 pub use error_file::{ErrorFile, error_file};

@@ -112,8 +112,10 @@ impl RunRecords {
                     && other.failure() >= Some(source)
                     && other.covers(alarm)
             });
-            let worked = source > EndSource::Work || went_on(work, alarm, Some(end.line)) >= 1;
-            worked && !failed_before && !self.contradicts(end, source, causes)
+            // What a program writes last, it also writes on its way out of an exception; work it only does alive.
+            let worked = went_on(work, alarm, Some(end.line)) > 0;
+            let stands = worked || source > EndSource::Work && !self.contradicts(end, source, causes);
+            stands && !failed_before
         })
     }
 
@@ -182,11 +184,15 @@ impl RunRecords {
         before.any(|record| record.success() >= Some(EndSource::Framework))
     }
 
-    /// Records that are read wherever they stand; those of work are only read behind an alarm.
+    /// Records behind a line, without those of work: they are only read while progress is looked at.
     #[cfg(test)]
-    pub(crate) fn stated(&self) -> Vec<RunRecord> {
+    pub(crate) fn stated_after(&self, line: u64) -> Vec<RunRecord> {
         let work = RunEvent::Ended(RunResult::Success, EndSource::Work);
-        self.0.iter().copied().filter(|record| record.event != work).collect()
+        let later = self
+            .0
+            .iter()
+            .filter(|record| record.line > line && record.event != work);
+        later.copied().collect()
     }
 
     /// Whether any record states a failure.

@@ -4,26 +4,33 @@ use rankguard_faults::line::{LineClock, clean, parse};
 
 use crate::outcome::{EndSource, RunEvent, RunRecord, RunResult};
 use crate::progress::{is_completion, is_done};
+use crate::statement::statement;
 
-/// One of these stands in every line that is a record, in the case that its writer uses.
-pub(crate) const RECORD_HINTS: [&str; 17] = [
+/// One of these stands in every record of an end that noise may follow, in the case that its writer uses.
+pub(crate) const END_HINTS: [&str; 8] = [
     "raining",
     "RAINING",
     "stopped: `max_",
+    "ucce",
+    "UCCE",
+    "train_runtime",
     "run_st",
-    "uccess",
-    "ChildFailed",
+    "omplete",
+];
+
+/// One of these, or of [`END_HINTS`], stands in every other record; they matter behind an alarm only.
+pub(crate) const ALARM_HINTS: [&str; 11] = [
+    "inished",
+    "OMPLETED",
+    "xit",
+    "EXIT",
+    "CANCELLED",
     "FAIL",
     "TIMEOUT",
     "OUT_OF_ME",
-    "train_runtime",
-    "COMPLETED",
-    "xit",
-    "EXITSTATUS",
-    "CANCELLED",
+    "ChildFailed",
     "JobState=",
     "Starting worker group",
-    "inished",
 ];
 
 /// States of Slurm in which a job did not do its work.
@@ -87,7 +94,8 @@ const STEPS: [&str; 14] = [
 /// The record in a line, if it is one.
 pub(crate) fn record(number: u64, line: &str) -> Option<RunRecord> {
     let line = &line[..line.floor_char_boundary(4_000)];
-    if !RECORD_HINTS.iter().any(|hint| line.contains(hint)) && !is_last_work(line) {
+    let hinted = || END_HINTS.iter().chain(&ALARM_HINTS).any(|hint| line.contains(hint));
+    if !hinted() && !is_last_work(line) {
         return None;
     }
     let cleaned = clean(line);
@@ -226,7 +234,16 @@ fn exit_status(lower: &str) -> Option<RunEvent> {
 /// End records of training frameworks.
 fn framework(text: &str, lower: &str) -> Option<RunEvent> {
     let summary = lower.contains("train_runtime") && lower.contains("train_loss");
-    (summary || is_done(text)).then(|| ended(true, EndSource::Framework))
+    if summary || is_done(text) || is_run_time(lower) {
+        return Some(ended(true, EndSource::Framework));
+    }
+    statement(lower).map(|result| RunEvent::Ended(result, EndSource::Framework))
+}
+
+/// `Training time 0:12:03`, `total training time: 201 s`: the sum that is known once training is through.
+fn is_run_time(lower: &str) -> bool {
+    let sum = lower.starts_with("training time ") || lower.contains("total training time");
+    sum && lower.bytes().any(|b| b.is_ascii_digit()) && !lower.contains(" per ") && !lower.contains("epoch")
 }
 
 /// The last epoch, a bar at its end, or the final model on disk.

@@ -60,7 +60,9 @@ pub(crate) fn is_done(line: &str) -> bool {
         "stopped: `max_steps=",
     ];
     let doubt = ["not ", "error", "fail", "before ", "until "];
-    done.iter().any(|phrase| lower.contains(phrase)) && !doubt.iter().any(|word| lower.contains(word))
+    lower.split(". ").any(|sentence| {
+        done.iter().any(|phrase| sentence.contains(phrase)) && !doubt.iter().any(|word| sentence.contains(word))
+    })
 }
 
 /// Units in which work is measured.

@@ -13,10 +13,11 @@ use rankguard_model::{
 };
 
 use crate::outcome::RunRecords;
-use crate::outcome_records::RECORD_HINTS;
+use crate::outcome_records::{ALARM_HINTS, END_HINTS};
 use crate::overcome;
 use crate::progress::{WorkLine, is_completion, is_progress, is_retried, labelled_rank, tells_finite_loss};
 use crate::stream::{ReadStream, Seen};
+use crate::tasks::forget_task_ranks;
 
 /// The job that offline logs belong to; there is no fleet to ask.
 pub(crate) const JOB: &str = "job";
@@ -60,11 +61,14 @@ pub struct Reader {
     finite_loss: Option<u64>,
     records: RunRecords,
     lines: u64,
+    /// Whether a launcher numbers the processes of a node.
+    has_local_ranks: bool,
     /// The start of a line whose end has not arrived in a block.
     partial: Option<Vec<u8>>,
     /// The last line that triage had taken apart when it was last asked.
     last_read: u64,
-    hints: [Finder<'static>; RECORD_HINTS.len()],
+    end_hints: [Finder<'static>; END_HINTS.len()],
+    alarm_hints: [Finder<'static>; ALARM_HINTS.len()],
 }
 
 impl Reader {
@@ -92,9 +96,11 @@ impl Reader {
             finite_loss: None,
             records: RunRecords::default(),
             lines: 0,
+            has_local_ranks: false,
             partial: None,
             last_read: 0,
-            hints: RECORD_HINTS.map(Finder::new),
+            end_hints: END_HINTS.map(Finder::new),
+            alarm_hints: ALARM_HINTS.map(Finder::new),
         }
     }
 
@@ -167,7 +173,8 @@ impl Reader {
     /// Reads the records of starts and ends in some whole lines that are not looked at one by one.
     fn read_records(&mut self, lines: &[u8]) {
         let mut starts = BTreeSet::new();
-        for hint in &self.hints {
+        let behind_alarm: &[Finder<'_>] = if self.last_read > 0 { &self.alarm_hints } else { &[] };
+        for hint in self.end_hints.iter().chain(behind_alarm) {
             let mut from = 0;
             while let Some(hit) = hint.find(&lines[from..]).map(|hit| from + hit) {
                 starts.insert(memrchr(b'\n', &lines[..hit]).map_or(0, |newline| newline + 1));
@@ -216,6 +223,9 @@ impl Reader {
             self.keep(observation);
         }
         self.seen.sort_by_key(|seen| seen.first_line);
+        if self.has_local_ranks {
+            forget_task_ranks(&mut self.seen);
+        }
         overcome::forgive(&mut self.seen, self.progress.last().map(|work| work.line), self.lines);
         ReadStream {
             name: self.origin.name,
@@ -241,6 +251,7 @@ impl Reader {
         let own_clock = wall.or_else(|| since_boot.map(|us| Timestamp(us.saturating_mul(1_000))));
         let evidence = self.evidence(&observation);
         let retried = is_retried(&observation);
+        self.has_local_ranks |= observation.local_rank.is_some();
         let mut signs = Sign::of(&evidence);
         for sign in &mut signs {
             sign.timed = wall.is_some();
