@@ -11,6 +11,7 @@
 
 mod certainty;
 mod error_file;
+mod excuse;
 mod flight;
 pub mod guess;
 mod incident;

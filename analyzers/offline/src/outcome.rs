@@ -58,6 +58,8 @@ pub(crate) struct AlarmPlace {
     pub(crate) last_line: u64,
     pub(crate) rank: Option<Rank>,
     pub(crate) job: Option<u64>,
+    /// Whether its log speaks of many jobs: then a numbered job speaks for its own alarms only.
+    pub(crate) of_scheduler: bool,
 }
 
 /// Records of one stream, in the order of lines.
@@ -81,7 +83,12 @@ impl RunRecord {
 
     /// Whether it may speak of the alarm: neither rank nor job contradict.
     fn covers(&self, alarm: &AlarmPlace) -> bool {
-        agree(self.rank, alarm.rank) && agree(self.job, alarm.job)
+        let same_job = if alarm.of_scheduler && self.job.is_some() {
+            self.job == alarm.job
+        } else {
+            agree(self.job, alarm.job)
+        };
+        agree(self.rank, alarm.rank) && same_job
     }
 }
 
@@ -167,6 +174,10 @@ impl RunRecords {
     /// The success of the whole job that this stream ends with, by exit status or scheduler.
     pub(crate) fn job_success(&self) -> Option<&RunRecord> {
         let last = self.0.last()?;
+        let other = |record: &RunRecord| record.job.is_some() && record.job != last.job;
+        if self.0.iter().any(other) {
+            return None;
+        }
         (last.success() >= Some(EndSource::Process) && last.rank.is_none()).then_some(last)
     }
 
@@ -229,6 +240,7 @@ mod tests {
             last_line: line,
             rank: rank.map(Rank),
             job: None,
+            of_scheduler: false,
         }
     }
 
@@ -260,6 +272,11 @@ mod tests {
             job: Some(job),
             ..alarm(1, None)
         };
+        let unnumbered = AlarmPlace {
+            of_scheduler: true,
+            ..alarm(1, None)
+        };
+        assert!(!log.excuse(&unnumbered, &[], &[]));
         assert!(log.excuse(&of(7), &[], &[]));
         assert!(!log.excuse(&of(8), &[], &[]));
     }

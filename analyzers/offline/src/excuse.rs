@@ -1,0 +1,87 @@
+//! Alarms that the outcome of their run, or work after them, excuses.
+
+use rankguard_diagnosis::Sign;
+use rankguard_model::Source;
+
+use crate::outcome::{AlarmPlace, WENT_ON, went_on};
+use crate::outcome_records::job_number;
+use crate::stream::{ReadStream, Seen};
+
+/// Noise of stores, communicators and processes that are taken down at the end of a run.
+const SHUTDOWN: [&str; 6] = [
+    "connection-refused",
+    "connection-reset",
+    "nccl-cuda-error",
+    "nccl-system-error",
+    "remote-worker-lost",
+    "rendezvous-failure",
+];
+
+/// Whether the run went on or ended well after an alarm, or had ended well before it. A machine's own log speaks of the
+/// machine, which no success of a run repairs.
+pub(crate) fn is_excused(stream: &ReadStream, seen: &Seen, causes: &[u64]) -> bool {
+    let job_log = matches!(stream.source, Source::JobLog | Source::Launcher);
+    if !job_log && stream.source != Source::Scheduler {
+        return false;
+    }
+    let alarm = AlarmPlace {
+        first_line: seen.first_line,
+        last_line: seen.last_line,
+        rank: seen.signs.iter().find_map(Sign::rank),
+        job: seen.signs.iter().find_map(|sign| job_number(&sign.text)),
+        of_scheduler: stream.source == Source::Scheduler,
+    };
+    let numeric = !seen.signs.is_empty() && seen.signs.iter().all(is_numeric);
+    // Training that goes on with a finite loss shows that one bad step was one bad step.
+    let recovered = numeric && stream.finite_loss.is_some_and(|line| line > seen.last_line);
+    let failed = stream.records.failure_after(seen.last_line);
+    let later = went_on(&stream.progress, &alarm, failed);
+    let ended_well = failed.is_none() && stream.completed.last().is_some_and(|line| *line > seen.last_line);
+    if job_log && (later >= WENT_ON || ended_well || recovered) {
+        return true;
+    }
+    if !numeric && stream.records.excuse(&alarm, &stream.progress, causes) {
+        return true;
+    }
+    let shutdown = |sign: &Sign| sign.class().is_some_and(|class| SHUTDOWN.contains(&class.as_str()));
+    let after = stream.records.follows_success(&alarm, &stream.progress);
+    let stated = stream.records.fails_within(seen.first_line, seen.last_line);
+    after && !stated && (seen.signs.iter().any(shutdown) || !seen.signs.iter().any(is_cause))
+}
+
+/// Streams of one job without the alarms that the end of the job, stated in another of them, excuses.
+pub(crate) fn without_excused(mut streams: Vec<ReadStream>) -> Vec<ReadStream> {
+    let of_job =
+        |stream: &ReadStream| stream.rank.is_none() && (stream.node.is_none() || stream.source == Source::Scheduler);
+    let finished = streams
+        .iter()
+        .any(|stream| of_job(stream) && stream.records.job_success().is_some());
+    if !finished || streams.iter().any(|stream| stream.records.states_failure()) {
+        return streams;
+    }
+    for stream in &mut streams {
+        if matches!(stream.source, Source::JobLog | Source::Launcher) {
+            stream
+                .seen
+                .retain(|seen| !seen.signs.is_empty() && seen.signs.iter().all(is_numeric));
+        }
+    }
+    streams
+}
+
+/// Whether a sign is about the numbers that training makes.
+fn is_numeric(sign: &Sign) -> bool {
+    sign.class()
+        .is_some_and(|class| matches!(class.as_str(), "loss-nan" | "loss-spike" | "grad-overflow-scale-floor"))
+}
+
+/// Whether a sign names a cause, rather than how processes and connections ended.
+pub(crate) fn is_cause(sign: &Sign) -> bool {
+    let ending = |class: &str| {
+        matches!(
+            class,
+            "external-termination" | "killed-by-signal" | "launcher-child-failed" | "job-cancelled" | "process-aborted"
+        )
+    };
+    sign.is_root_mark() && !sign.class().is_some_and(|class| ending(class.as_str()))
+}
