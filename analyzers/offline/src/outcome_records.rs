@@ -224,7 +224,9 @@ fn exit_status(lower: &str) -> Option<RunEvent> {
     if has(&STEPS) {
         return None;
     }
-    if whole {
+    let after = subject.rsplit_once("process").map(|(_, rest)| rest.trim_start());
+    let numbered = after.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    if whole || has(&["process"]) && !numbered {
         return Some(ended(success, EndSource::Process));
     }
     // One process of several.
@@ -285,7 +287,7 @@ pub(crate) fn job_number(text: &str) -> Option<u64> {
         let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
         digits.parse::<u64>().ok()
     };
-    let keys = ["JobId=", "JobID=", "StepId=", "*** STEP ", "*** JOB ", "Job <"];
+    let keys = ["JobId=", "JobID=", "StepId=", "*** STEP ", "*** JOB ", "Job <", " job "];
     let named = keys.iter().find_map(|key| number(text.split_once(key)?.1));
     let row = || {
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -322,6 +324,10 @@ mod tests {
             "main process exited, exit code: 0",
             Some(ended(true, EndSource::Process)),
         );
+        check(
+            "Process finished with exit code 0",
+            Some(ended(true, EndSource::Process)),
+        );
         check("job finished with exit code 3", Some(ended(false, EndSource::Process)));
         check("[n1][INFO] Process 77 exits successfully.", None);
         check("Process 77 exits successfully.", Some(ended(true, EndSource::Work)));
@@ -330,6 +336,10 @@ mod tests {
 
     #[test]
     fn steps_beside_the_run_end_nothing() {
+        check(
+            "Process 77 finished with exit code 0",
+            Some(ended(true, EndSource::Work)),
+        );
         check("cleanup finished with exit code 0", None);
         check("data worker exited with code 0", None);
         check("Download completed successfully", None);
