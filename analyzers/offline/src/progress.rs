@@ -88,6 +88,8 @@ pub(crate) fn is_progress(line: &str) -> bool {
         .count();
     // `Completed 400000 out of 5000000 steps (8%)`
     let share = counts == 1 && lower.contains("%)");
+    // `[120/500] loss_D: 1.02`
+    let counted = (lower.contains("loss") || lower.contains("epoch")) && has_fraction(&lower);
     // A bar that was cut off by a complaint on its own line had moved before.
     let moved = lower.find("it/s").or_else(|| lower.find("s/it"));
     let error = ["error", "exception", "traceback", "file \"", "nan"]
@@ -95,7 +97,15 @@ pub(crate) fn is_progress(line: &str) -> bool {
         .filter_map(|word| lower.find(word))
         .min();
     let undisturbed = error.is_none_or(|at| moved.is_some_and(|bar| bar < at));
-    (bar || share || counts >= 2) && lower.bytes().any(|b| b.is_ascii_digit()) && undisturbed
+    (bar || share || counted || counts >= 2) && lower.bytes().any(|b| b.is_ascii_digit()) && undisturbed
+}
+
+/// A number of a total: `120/500`.
+fn has_fraction(line: &str) -> bool {
+    line.match_indices('/').any(|(at, _)| {
+        let before = line[..at].trim_end().ends_with(|c: char| c.is_ascii_digit());
+        before && line[at + 1..].trim_start().starts_with(|c: char| c.is_ascii_digit())
+    })
 }
 
 /// `loss 0.31`, `Loss is 1.2483`: progress with a loss that is a number.
@@ -153,6 +163,8 @@ mod tests {
         assert!(is_progress("927/927 ━━━━━━━━━━ 2s 2ms/step - loss: 1.0546"));
         assert!(is_progress("Iter #0: 108.0 img/sec per GPU"));
         assert!(is_progress(" 40%|####      | 4/10 [00:01<00:02,  3.1it/s]"));
+        assert!(is_progress("[120/500] loss_D: 1.02"));
+        assert!(!is_progress("Step 3/7 : RUN make"));
         assert!(!is_progress("RuntimeError: step 12 of epoch 3 failed"));
         assert!(tells_finite_loss("epoch 1: 200 / 1374 loss=14.351, loss_scale=0.062"));
         assert!(!tells_finite_loss("step 3 loss: nan"));

@@ -36,7 +36,7 @@ const PARTS: [&str; 10] = [
 /// Words that stand between a run and what it did.
 const BETWEEN: [&str; 8] = ["has", "is", "was", "now", "been", "successfully", "loop", "process"];
 
-const ENDED: [&str; 4] = ["completed", "finished", "succeeded", "complete"];
+const ENDED: [&str; 5] = ["completed", "finished", "succeeded", "complete", "done"];
 const FIELDS: [&str; 4] = ["phase", "result", "state", "status"];
 const GOOD: [&str; 4] = ["success", "succeeded", "successful", "completed"];
 const BAD: [&str; 5] = ["aborted", "crashed", "failed", "failure", "killed"];
