@@ -19,7 +19,9 @@ pub(crate) const END_HINTS: [&str; 8] = [
 ];
 
 /// One of these, or of [`END_HINTS`], stands in every other record; they matter behind an alarm only.
-pub(crate) const ALARM_HINTS: [&str; 11] = [
+pub(crate) const ALARM_HINTS: [&str; 13] = [
+    " done",
+    " Done",
     "inished",
     "OMPLETED",
     "xit",
