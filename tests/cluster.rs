@@ -238,6 +238,30 @@ fn daemons_that_are_asked_to_end_do_so() {
         .says(&["is \"rankguard controller\" running there?"]);
 }
 
+#[test]
+fn a_cancel_after_a_recovered_failure_is_reported_without_its_verdict() {
+    let cluster = Cluster::start(1, &[]);
+    let mark = cluster.dir.path().join("failed-once");
+    let script = format!("test -e {0} && exec sleep 1000; : > {0}; kill -9 $$", mark.display());
+    let words = ["run", "--name", "again", "--", "sh", "-c", &script];
+    let child = command(&cluster.args(&words)).spawn().expect("the program starts");
+    until("the second generation to start", LIMIT, || {
+        let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+        let spans = jobs[0]["spans"].as_array()?;
+        spans.iter().any(|span| span["generation"] == 2).then_some(())
+    });
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it follows");
+    let ran = finish(child, LIMIT);
+    assert!(
+        ran.stderr.contains("job again was stopped: cancelled by its user"),
+        "{}",
+        ran.stderr
+    );
+    assert!(!ran.stderr.contains("verdict:"), "{}", ran.stderr);
+    ran.expect_cancelled();
+}
+
 impl support::Ran {
     /// A job that was cancelled is one that did not finish.
     fn expect_cancelled(self) {

@@ -21,5 +21,5 @@ pub use error::StudyError;
 pub use outcome::{Cell, Outcome, Table};
 pub use plot::{Anchor, Colour, Drawing, INK, Item, Plot, Shape};
 pub use report::report;
-pub use reproduced::{Figure, figures};
+pub use reproduced::{Comparison, Figure, PublishedRange, figures};
 pub use studies::{Options, Study, studies};

@@ -3,7 +3,7 @@
 use rankguard_console::listing::{self, Column};
 use rankguard_console::out;
 use rankguard_model::printable;
-use rankguard_studies::{Cell, Figure, Outcome, Table};
+use rankguard_studies::{Cell, Comparison, Figure, Outcome, Table};
 
 pub(super) fn show(outcome: &Outcome, figures: &[Figure]) {
     out::line(&format!("{} of {}", outcome.study, outcome.source));
@@ -97,10 +97,12 @@ pub(super) const FIGURES: &[Column<Figure>] = &[
     }),
     ("computed", |figure| Cell::from(figure.computed).to_string()),
     ("verdict", |figure| {
-        let verdict = match (figure.agrees(), &figure.published) {
-            (true, Some(_)) => "equal",
-            (true, None) => "computed",
-            (false, _) => "differs",
+        let verdict = match figure.comparison() {
+            Comparison::Equal => "equal",
+            Comparison::Inside => "inside",
+            Comparison::Outside => "outside",
+            Comparison::Computed => "computed",
+            Comparison::Differs => "differs",
         };
         verdict.to_owned()
     }),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rankguard_console::error::CliError;
 use rankguard_console::exit::Exit;
 use rankguard_console::{Format, listing, out};
-use rankguard_studies::figures;
+use rankguard_studies::{Comparison, figures};
 
 use super::print::FIGURES;
 use super::refused;
@@ -55,6 +55,13 @@ pub(super) fn reproduce(path: &Path, format: Format) -> Result<Exit, CliError> {
     }
     listing::print(format, &all, FIGURES);
     let differing = all.iter().filter(|figure| !figure.agrees()).count();
-    out::note(&format!("{} figures, {differing} differ", all.len()));
+    let outside = all
+        .iter()
+        .filter(|figure| figure.comparison() == Comparison::Outside)
+        .count();
+    out::note(&format!(
+        "{} figures, {differing} differ, {outside} outside of their published range",
+        all.len()
+    ));
     Ok(if differing == 0 { Exit::Fine } else { Exit::Finding })
 }

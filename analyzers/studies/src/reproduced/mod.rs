@@ -24,6 +24,9 @@ pub struct Figure {
     pub name: String,
     /// As printed by the authors, and where; absent where only the definition is known.
     pub published: Option<String>,
+    /// The bounds of a published value that is a range; the figure is inside it or outside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub range: Option<PublishedRange>,
     /// What was computed.
     pub computed: f64,
     /// What it must equal: the published value, or what the definition gave before.
@@ -39,6 +42,49 @@ impl Figure {
     pub fn agrees(&self) -> bool {
         (self.computed - self.expected).abs() <= self.tolerance * (1.0 + 1e-9) + 1e-12
     }
+
+    /// How it compares with its publication.
+    pub fn comparison(&self) -> Comparison {
+        if !self.agrees() {
+            return Comparison::Differs;
+        }
+        match (&self.range, &self.published) {
+            (Some(range), _) if range.contains(self.computed) => Comparison::Inside,
+            (Some(_), _) => Comparison::Outside,
+            (None, Some(_)) => Comparison::Equal,
+            (None, None) => Comparison::Computed,
+        }
+    }
+}
+
+/// Bounds that authors print instead of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct PublishedRange {
+    /// The least value.
+    pub low: f64,
+    /// The greatest value; absent where the authors print only the least.
+    pub high: Option<f64>,
+}
+
+impl PublishedRange {
+    fn contains(&self, value: f64) -> bool {
+        value >= self.low && self.high.is_none_or(|high| value <= high)
+    }
+}
+
+/// How a figure compares with its publication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    /// It is the published value.
+    Equal,
+    /// It lies in the published range.
+    Inside,
+    /// It lies outside the published range, and is what the definition gave before.
+    Outside,
+    /// No published value is known; it is what the definition gave before.
+    Computed,
+    /// It is not what it must equal.
+    Differs,
 }
 
 /// Gathers figures of one data set.
@@ -55,6 +101,7 @@ impl Figures {
             study,
             name: name.to_owned(),
             published: None,
+            range: None,
             computed,
             expected,
             tolerance,
@@ -68,6 +115,12 @@ impl Figure {
     /// The authors print it.
     fn printed(&mut self, value: &str, by: &str) -> &mut Self {
         self.published = Some(format!("{value} ({by})"));
+        self
+    }
+
+    /// The authors print bounds.
+    fn bounded(&mut self, low: f64, high: Option<f64>) -> &mut Self {
+        self.range = Some(PublishedRange { low, high });
         self
     }
 
@@ -103,4 +156,42 @@ pub fn figures(data: &Dataset) -> Result<Vec<Figure>, StudyError> {
         _ => {}
     }
     Ok(figures.all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(computed: f64) -> Figure {
+        let mut figures = Figures {
+            source: "made-up",
+            all: Vec::new(),
+        };
+        figures.add("mtbf", "failures a year", computed, computed, 0.0).clone()
+    }
+
+    #[test]
+    fn a_published_range_is_never_called_equal() {
+        let within = |value, low, high| {
+            figure(value)
+                .printed("a range", "made up")
+                .bounded(low, high)
+                .comparison()
+        };
+        assert_eq!(within(1_195.7, 20.0, Some(1_000.0)), Comparison::Outside);
+        assert_eq!(within(19.9, 20.0, Some(1_000.0)), Comparison::Outside);
+        assert_eq!(within(20.0, 20.0, Some(1_000.0)), Comparison::Inside);
+        assert_eq!(within(1_000.0, 20.0, Some(1_000.0)), Comparison::Inside);
+        assert_eq!(within(30_207.0, 30_000.0, None), Comparison::Inside);
+        assert_eq!(within(29_999.0, 30_000.0, None), Comparison::Outside);
+    }
+
+    #[test]
+    fn a_value_is_equal_computed_or_differs() {
+        assert_eq!(figure(5.0).comparison(), Comparison::Computed);
+        assert_eq!(figure(5.0).printed("5", "made up").comparison(), Comparison::Equal);
+        let mut changed = figure(5.0);
+        changed.bounded(1.0, Some(9.0)).expected = 4.0;
+        assert_eq!(changed.comparison(), Comparison::Differs);
+    }
 }

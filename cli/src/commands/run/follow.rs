@@ -25,6 +25,9 @@ const AWAY_MAX: Duration = Duration::from_secs(600);
 /// go on.
 const SAVING_MAX: Duration = Duration::from_secs(600);
 
+/// The reason of a job that a person stopped; a case that it had before is not why it ended.
+const CANCELLED: &str = "cancelled by its user";
+
 /// What was told already, so that only news is.
 pub(super) struct Follower {
     pub(super) job: JobId,
@@ -186,6 +189,9 @@ fn describe(view: &JobView) -> String {
 fn stopped(view: &JobView, cases: &[Case]) -> CliError {
     let reason = view.reason.as_deref().unwrap_or("no reason was given");
     let mut what = format!("job {} was stopped: {reason}", view.spec.id);
+    if reason == CANCELLED {
+        return CliError::failure(what, "`rankguard cases` lists what was seen before");
+    }
     let case = cases.iter().rfind(|case| case.job.as_ref() == Some(&view.spec.id));
     let Some(case) = case else {
         return CliError::failure(what, "`rankguard cases` lists what was seen");
@@ -248,5 +254,23 @@ mod tests {
         ] {
             assert!(lines.contains(part), "{part:?} is not in:\n{lines}");
         }
+    }
+
+    #[test]
+    fn a_cancelled_job_shows_the_cancel_and_no_verdict_of_an_earlier_case() {
+        let (status, cases) = sample::cluster();
+        let mut view = status
+            .jobs
+            .iter()
+            .find(|view| view.state == JobState::Stopped)
+            .expect("the sample has one")
+            .clone();
+        view.reason = Some(CANCELLED.to_owned());
+        let lines = stopped(&view, &cases).lines();
+        assert!(
+            lines.contains("job buggy was stopped: cancelled by its user"),
+            "{lines}"
+        );
+        assert!(!lines.contains("verdict"), "{lines}");
     }
 }
