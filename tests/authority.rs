@@ -105,7 +105,11 @@ fn forgeries(step: u64) -> Vec<(Source, Entity, Body, Vec<Mark>)> {
             all.push((
                 Source::Ranks,
                 rank(number, node),
-                Body::RankExited { pid: 1, exit },
+                Body::RankExited {
+                    pid: 1,
+                    exit,
+                    ended_by_agent: false,
+                },
                 Vec::new(),
             ));
         }

@@ -294,6 +294,7 @@ impl Orders {
     /// Asks all processes of the matching generations to end, and kills those that are left after the grace.
     fn end_ranks(&self, grace: Duration, which: impl Fn(&JobId, Generation) -> bool) -> EndedProcesses {
         let theirs = |rank: &RankRef| which(&rank.job, rank.generation);
+        self.roster.mark_ending(theirs);
         let mut ended = self.supervisors.signal(Signal::TERM, &which);
         self.roster.wait_gone(grace, theirs);
         ended.merge(self.supervisors.end(&which));

@@ -32,6 +32,7 @@ use crate::input::{INPUTS_MAX, Input, Query, Refusal};
 use crate::intake::{Acknowledged, Intake};
 use crate::keeper::{Keeper, Opened, RECOVERY_INTERVAL};
 use crate::liveness::Liveness;
+use crate::name_conflicts::NameConflicts;
 use crate::replay::Replay;
 use crate::roster::Roster;
 use crate::submission;
@@ -81,6 +82,7 @@ pub(crate) struct Helm {
     pending: VecDeque<Input>,
     roster: Roster,
     acknowledged: Acknowledged,
+    name_conflicts: NameConflicts,
     witnesses: WitnessBoard,
     /// Whether a liveness check was made since the witnesses were last sent.
     witnesses_are_due: bool,
@@ -122,6 +124,7 @@ impl Helm {
         Self {
             clock,
             acknowledged: state.all_acknowledged().clone(),
+            name_conflicts: NameConflicts::default(),
             state,
             keeper,
             last,
@@ -202,6 +205,7 @@ impl Helm {
             roster: &mut self.roster,
             liveness: &self.liveness,
             acknowledged: &mut self.acknowledged,
+            name_conflicts: &mut self.name_conflicts,
             now,
             batch: Batch::default(),
         };
@@ -461,7 +465,11 @@ impl Helm {
     fn answer(&self, query: Query, now: Timestamp) {
         // Whoever asked may have gone away; then there is nobody to tell.
         match query {
-            Query::Status(reply) => drop(reply.send(self.state.status(now))),
+            Query::Status(reply) => {
+                let mut view = self.state.status(now);
+                self.name_conflicts.show(&mut view, now);
+                drop(reply.send(view));
+            }
             Query::Cases(reply) => drop(reply.send(self.state.cases().values().cloned().collect())),
             Query::Name(spec, reply) => drop(reply.send(match submission::name_refusal(&self.state, &spec) {
                 None => Ok(self.state.generation_floor(&spec.id)),

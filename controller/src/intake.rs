@@ -11,7 +11,8 @@ use crate::authority::admit;
 use crate::batch::{After, Batch};
 use crate::input::{Command, Input, Refusal, Reply};
 use crate::liveness::Liveness;
-use crate::roster::{Roster, SessionId};
+use crate::name_conflicts::NameConflicts;
+use crate::roster::{Link, Roster, SessionId};
 use crate::submission;
 
 /// The newest sequence of each node that is journalled, or will be with the batch in hand.
@@ -23,6 +24,7 @@ pub(crate) struct Intake<'a> {
     pub(crate) roster: &'a mut Roster,
     pub(crate) liveness: &'a Liveness,
     pub(crate) acknowledged: &'a mut Acknowledged,
+    pub(crate) name_conflicts: &'a mut NameConflicts,
     pub(crate) now: Timestamp,
     pub(crate) batch: Batch,
 }
@@ -31,14 +33,7 @@ impl Intake<'_> {
     /// Takes one input in.
     pub(crate) fn take(&mut self, input: Input) {
         match input {
-            Input::Joined { session, info, link } => {
-                let node = info.node.clone();
-                info!(%node, incarnation = info.incarnation, slots = info.slots, "agent joined");
-                self.roster.seat(&node, session, link);
-                self.liveness.watch(&node, self.now);
-                self.compare_journal(&info);
-                self.event(Event::NodeJoined { info }, After::Welcome { node, session });
-            }
+            Input::Joined { session, info, link } => self.join(session, info, link),
             Input::Evidence {
                 session,
                 node,
@@ -61,6 +56,28 @@ impl Intake<'_> {
             Input::Command { command, reply } => self.command(command, reply),
             Input::Query(query) => self.batch.queries.push(query),
         }
+    }
+
+    /// An agent joins. A second one under the name of an agent that lives is refused: they would take the session from each other
+    /// for ever. One that was started anew joins when the session of the one before has ended, or that one is silent.
+    fn join(&mut self, session: SessionId, info: NodeInfo, link: Link) {
+        let node = info.node.clone();
+        let is_other = self.roster.is_held_by_other(&node, &info.incarnation);
+        if is_other && !self.state.policy().replay_only && self.liveness.is_heard(&node, self.now) {
+            self.name_conflicts.report(&info, self.now);
+            let reason = format!(
+                "node {node} has an agent already, which is alive: stop one of the two, or give this one a name of its own \
+                 (--node, agent.node)"
+            );
+            // Its session may have ended meanwhile.
+            let _ = link.close.send(Status::already_exists(reason));
+            return;
+        }
+        info!(%node, incarnation = info.incarnation, slots = info.slots, "agent joined");
+        self.roster.seat(&node, session, &info.incarnation, link);
+        self.liveness.watch(&node, self.now);
+        self.compare_journal(&info);
+        self.event(Event::NodeJoined { info }, After::Welcome { node, session });
     }
 
     /// A session ended by itself. One that another session of the node has replaced is no news.
@@ -218,7 +235,7 @@ mod tests {
 
     use super::*;
     use crate::inbound::InboundPermit;
-    use crate::roster::{Link, OutboundBytes};
+    use crate::roster::OutboundBytes;
 
     fn node() -> NodeId {
         NodeId::from("n1")
@@ -294,6 +311,7 @@ mod tests {
             roster: &mut roster,
             liveness: &liveness,
             acknowledged: &mut acknowledged,
+            name_conflicts: &mut NameConflicts::default(),
             now: Timestamp(9),
             batch: Batch::default(),
         };

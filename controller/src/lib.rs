@@ -41,6 +41,7 @@ mod intake;
 mod join;
 mod keeper;
 mod liveness;
+mod name_conflicts;
 mod operator;
 mod replay;
 mod reserve;

@@ -59,6 +59,14 @@ impl Liveness {
         });
     }
 
+    /// Whether a node was heard within half the limit: its agent lives.
+    pub(crate) fn is_heard(&self, node: &NodeId, now: Timestamp) -> bool {
+        self.locked(|table| {
+            let heard = table.heard.get(node);
+            heard.is_some_and(|heard| now.since(*heard) < self.limit / 2)
+        })
+    }
+
     /// Takes out the nodes that have been silent for longer than the limit.
     pub(crate) fn take_fallen(&self, now: Timestamp) -> Vec<Event> {
         self.locked(|table| {

@@ -43,6 +43,8 @@ pub(crate) struct Link {
 #[derive(Debug)]
 struct Seat {
     session: SessionId,
+    /// Of the agent.
+    incarnation: String,
     link: Link,
     /// Whether `Joined` was sent: it comes before any order.
     welcomed: bool,
@@ -56,9 +58,10 @@ pub(crate) struct Roster {
 
 impl Roster {
     /// Gives a node's seat to a new session. An older one is closed: what it may still say is no longer heard.
-    pub(crate) fn seat(&mut self, node: &NodeId, session: SessionId, link: Link) {
+    pub(crate) fn seat(&mut self, node: &NodeId, session: SessionId, incarnation: &str, link: Link) {
         let seat = Seat {
             session,
+            incarnation: incarnation.to_owned(),
             link,
             welcomed: false,
         };
@@ -70,6 +73,11 @@ impl Roster {
     /// Whether this session holds the node's seat.
     pub(crate) fn is_current(&self, node: &NodeId, session: SessionId) -> bool {
         self.seats.get(node).is_some_and(|seat| seat.session == session)
+    }
+
+    /// Whether the node's seat is held by another agent than this one.
+    pub(crate) fn is_held_by_other(&self, node: &NodeId, incarnation: &str) -> bool {
+        self.seats.get(node).is_some_and(|seat| seat.incarnation != incarnation)
     }
 
     /// How many nodes are connected.
@@ -228,7 +236,7 @@ mod tests {
     fn nothing_goes_out_before_the_welcome() {
         let (node, mut roster) = (NodeId::from("n1"), Roster::default());
         let (link, mut messages, _closed) = link();
-        roster.seat(&node, SessionId(1), link);
+        roster.seat(&node, SessionId(1), "1", link);
         assert!(!roster.send(&node, ack(1)));
         roster.welcome(&node, SessionId(1), joined());
         assert!(roster.send(&node, ack(2)));
@@ -242,8 +250,8 @@ mod tests {
     fn a_new_session_closes_the_old_one_and_outlives_its_end() {
         let (node, mut roster) = (NodeId::from("n1"), Roster::default());
         let ((first, _first_messages, mut first_closed), (second, _messages, _closed)) = (link(), link());
-        roster.seat(&node, SessionId(1), first);
-        roster.seat(&node, SessionId(2), second);
+        roster.seat(&node, SessionId(1), "1", first);
+        roster.seat(&node, SessionId(2), "1", second);
         assert_eq!(first_closed.try_recv().expect("a reason").code(), tonic::Code::Aborted);
         roster.leave(&node, SessionId(1));
         assert!(roster.is_current(&node, SessionId(2)));
@@ -254,7 +262,7 @@ mod tests {
         let (node, mut roster) = (NodeId::from("n1"), Roster::default());
         let (link, messages, mut closed) = link();
         let mut stream = OutboundStream::new(messages, link.waiting.clone());
-        roster.seat(&node, SessionId(1), link);
+        roster.seat(&node, SessionId(1), "1", link);
         roster.welcome(&node, SessionId(1), joined());
         let large = || {
             let order = rankguard_model::Order::Stop {
@@ -285,7 +293,7 @@ mod tests {
     fn an_agent_that_does_not_read_loses_its_session() {
         let (node, mut roster) = (NodeId::from("n1"), Roster::default());
         let (link, _messages, mut closed) = link();
-        roster.seat(&node, SessionId(1), link);
+        roster.seat(&node, SessionId(1), "1", link);
         roster.welcome(&node, SessionId(1), joined());
         let sent = (1..=OUTBOUND_MAX as u64 + 5)
             .filter(|sequence| roster.send(&node, ack(*sequence)))

@@ -151,7 +151,16 @@ impl Cluster {
         let first = agents.get_mut("a").expect("it joined");
         let entity = first.rank(&JobId::from(ONE), Generation(1), 0);
         let exit = Exit::Code(3);
-        first.report(entity, Body::RankExited { pid: 7, exit }).await;
+        first
+            .report(
+                entity,
+                Body::RankExited {
+                    pid: 7,
+                    exit,
+                    ended_by_agent: false,
+                },
+            )
+            .await;
         for agent in agents.values_mut() {
             fenced(agent).await;
         }
@@ -376,6 +385,7 @@ fn rank_bodies(session: &str, entity: &Entity) -> Vec<(&'static str, Body)> {
             Body::RankExited {
                 pid: 7,
                 exit: Exit::Code(0),
+                ended_by_agent: false,
             },
         ),
     ]
@@ -609,6 +619,7 @@ fn contents(order: OrderId) -> Vec<Row> {
     let exit = |pid: u32| Body::RankExited {
         pid,
         exit: Exit::Code(0),
+        ended_by_agent: false,
     };
     let copied = Body::Copied {
         generation: Generation(1),
@@ -914,7 +925,14 @@ async fn a_rank_that_is_started_anew_may_end_in_the_same_breath() {
     let agent = cluster.agent("a");
     let rank = agent.rank(&JobId::from(ONE), NOW, 0);
     let exit = Exit::Code(0);
-    let bodies = [Body::RankStarted { pid: 8 }, Body::RankExited { pid: 8, exit }];
+    let bodies = [
+        Body::RankStarted { pid: 8 },
+        Body::RankExited {
+            pid: 8,
+            exit,
+            ended_by_agent: false,
+        },
+    ];
     let both = bodies.map(|body| agent.evidence(0, rank.clone(), body));
     let sequence = agent.submit_all(both).await;
     agent.acknowledged(sequence).await;
@@ -944,7 +962,16 @@ async fn a_generation_that_is_being_fenced_has_no_ranks() {
     let rank = agent.rank(&job, generation, 0);
     let exit = Exit::Code(0);
     agent.report(rank.clone(), Body::RankStarted { pid: 7 }).await;
-    let sequence = agent.report(rank, Body::RankExited { pid: 7, exit }).await;
+    let sequence = agent
+        .report(
+            rank,
+            Body::RankExited {
+                pid: 7,
+                exit,
+                ended_by_agent: false,
+            },
+        )
+        .await;
     agent.acknowledged(sequence).await;
     let status = controller.status().await;
     assert_eq!(status.jobs[0].state, JobState::Starting);

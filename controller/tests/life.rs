@@ -68,7 +68,16 @@ async fn finish(agent: &mut Agent, job: &JobId, generation: Generation) {
     let rank = agent.rank(job, generation, 0);
     agent.report(rank.clone(), Body::RankFinished).await;
     let exit = Exit::Code(0);
-    agent.report(rank, Body::RankExited { pid: 7, exit }).await;
+    agent
+        .report(
+            rank,
+            Body::RankExited {
+                pid: 7,
+                exit,
+                ended_by_agent: false,
+            },
+        )
+        .await;
 }
 
 #[tokio::test]

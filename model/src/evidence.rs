@@ -113,6 +113,9 @@ pub enum Body {
         pid: u32,
         /// How it ended.
         exit: Exit,
+        /// The agent ended it, by order or because its lease was over: the exit is an act of Rankguard and evidence of nothing.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        ended_by_agent: bool,
     },
     /// A rank completed steps. Sent at most a few times a second, for the newest step.
     Progress {

@@ -204,9 +204,14 @@ impl From<&Body> for v1::Body {
                 lost: *lost,
             }),
             Body::RankStarted { pid } => Kind::RankStarted(body::RankStarted { pid: *pid }),
-            Body::RankExited { pid, exit } => Kind::RankExited(body::RankExited {
+            Body::RankExited {
+                pid,
+                exit,
+                ended_by_agent,
+            } => Kind::RankExited(body::RankExited {
                 pid: *pid,
                 exit: Some(exit.into()),
+                ended_by_agent: *ended_by_agent,
             }),
             Body::Progress {
                 step,
@@ -347,6 +352,7 @@ impl TryFrom<v1::Body> for Body {
             Kind::RankExited(exited) => Self::RankExited {
                 pid: exited.pid,
                 exit: required("rank_exited.exit", exited.exit)?,
+                ended_by_agent: exited.ended_by_agent,
             },
             // A loss may be NaN: that is a fact about the model and travels as it is.
             Kind::Progress(progress) => Self::Progress {

@@ -119,12 +119,10 @@ class Flat:
             if isinstance(value, dict):
                 return self._dict(value, path)
             if type(value) is list:
-                items = enumerate(value)
-                return [self._encode(item, (*path, at), _setter(value, at)) for at, item in items]
+                return [self._encode(item, (*path, at), _setter(value, at)) for at, item in enumerate(value)]
             if isinstance(value, tuple) and not hasattr(value, "_fields"):
                 # Nothing can be put into a tuple; restored values that are no tensors rebuild it as a whole.
-                items = enumerate(value)
-                return {"$": "tuple", "v": [self._encode(item, (*path, at), None) for at, item in items]}
+                return {"$": "tuple", "v": [self._encode(item, (*path, at), None) for at, item in enumerate(value)]}
             if isinstance(value, tuple):
                 self.live_kinds.append(text_of(path))
                 fields = [str(field) for field in value._fields]  # type: ignore[attr-defined]

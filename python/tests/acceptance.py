@@ -64,6 +64,18 @@ FRAMEWORKS = [
 ]
 
 
+#: Rows that every change is tested with, about 4 minutes: each fault, and each kind of trainer with a store, at least once.
+CI_ROWS = {
+    "test_rank_kill[lightning]",
+    "test_node_kill_and_growth[ddp-lines]",
+    "test_node_kill_and_growth[fsdp2-dcp-save]",
+    "test_stop_and_resume[ddp-lines]",
+    "test_stop_and_resume[transformers]",
+    "test_new_controller_on_an_old_store[accelerate]",
+    "test_new_controller_on_an_old_store[fsdp2-dcp-async]",
+}
+
+
 @dataclass(frozen=True)
 class StepLine:
     """One step of one rank."""
@@ -199,6 +211,13 @@ class Course:
         done = self.cluster.cancel(name)
         assert done.returncode == 0, done.stderr
         self._followers[-1].wait(timeout=120)
+        assert not cluster.ranks_of(self.framework.path)
+
+    def interrupt(self, name: str) -> None:
+        """Ctrl-C at the follower, which cancels the job and waits for its end."""
+        self._followers[-1].send_signal(signal.SIGINT)
+        assert self._followers[-1].wait(timeout=120) != 0, self.output(name)
+        assert f"SIGINT: job {name} is being cancelled" in self.output(name)
         assert not cluster.ranks_of(self.framework.path)
 
     def resume(self, name: str) -> subprocess.Popen:

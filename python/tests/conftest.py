@@ -12,10 +12,15 @@ import pytest
 CHECKOUT = str(pathlib.Path(__file__).resolve().parents[2])
 sys.path[:] = [folder for folder in sys.path if folder not in ("", CHECKOUT)]
 
+import acceptance  # noqa: E402 (the path has to be put right first)
+
 TORCH = importlib.util.find_spec("torch") is not None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: "list[pytest.Item]") -> None:
+    for item in items:
+        if item.get_closest_marker("acceptance") and item.name in acceptance.CI_ROWS:
+            item.add_marker(pytest.mark.ci_row)
     if TORCH:
         return
     warnings.warn(

@@ -17,7 +17,7 @@ import acceptance
 import cluster
 from acceptance import EVERY, FRAMEWORKS, STEPS, Course, Framework, StepLine
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.acceptance]
 
 #: Steps that one failure may repeat: an interval, and the commit that was on its way.
 REPEATED_MAX = 2 * EVERY
@@ -118,7 +118,11 @@ def test_node_kill_and_growth(course: Course) -> None:
 def test_stop_and_resume(course: Course, expected) -> None:
     course.start("train", "2")
     course.await_saved("train", 2 * EVERY)
-    course.cancel("train")
+    # One row is stopped from the keyboard.
+    if course.framework.name == "ddp-lines":
+        course.interrupt("train")
+    else:
+        course.cancel("train")
     saved = course.saved("train")
     run = course.resume("train")
     course.await_saved("train", saved + EVERY)

@@ -58,7 +58,9 @@ impl Transcript {
                     };
                     format!("seen    {}: {text}{times}", evidence.id.node)
                 }
-                Body::RankExited { pid, exit } => format!("seen    {}: process {pid} ended, {exit}", evidence.entity),
+                Body::RankExited { pid, exit, .. } => {
+                    format!("seen    {}: process {pid} ended, {exit}", evidence.entity)
+                }
                 Body::Fenced { generation, .. } => {
                     format!("seen    {}: fenced below generation {generation}", evidence.id.node)
                 }

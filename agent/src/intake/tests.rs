@@ -22,6 +22,7 @@ fn exit() -> Sighting {
         Body::RankExited {
             pid: 1,
             exit: Exit::Code(1),
+            ended_by_agent: false,
         },
     )
 }

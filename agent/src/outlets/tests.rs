@@ -45,6 +45,7 @@ pub(crate) fn snapshots(folder: &Path) -> Snapshots {
         Body::RankExited {
             pid: 4711,
             exit: rankguard_model::Exit::Code(1),
+            ended_by_agent: false,
         },
     ));
     intake.board().session("127.0.0.1:7700", None);

@@ -90,6 +90,7 @@ impl RankEvents for RankReports {
             rank: rank.clone(),
             pid,
             exit,
+            ended_by_agent: self.roster.is_ending(rank),
             ended_at: clock::now(),
             roster: self.roster.clone(),
             intake: self.intake.clone(),
@@ -111,6 +112,7 @@ struct ExitReport {
     rank: RankRef,
     pid: u32,
     exit: Exit,
+    ended_by_agent: bool,
     ended_at: Timestamp,
     stderr: Option<PathBuf>,
     roster: Roster,
@@ -130,7 +132,15 @@ impl ExitReport {
             let message = Sighting::now(Source::JobLog, entity.clone(), body).marked(vec![mark]);
             self.intake.push(message.at(self.ended_at).urgent());
         }
-        let sighting = Sighting::now(Source::Ranks, entity, Body::RankExited { pid, exit });
+        let sighting = Sighting::now(
+            Source::Ranks,
+            entity,
+            Body::RankExited {
+                pid,
+                exit,
+                ended_by_agent: self.ended_by_agent,
+            },
+        );
         // The evidence first: who waits for the rank to be gone may report what follows from it.
         self.intake.push(sighting.at(self.ended_at).urgent());
         self.roster.ended(&self.rank);

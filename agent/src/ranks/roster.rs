@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::line::Line;
 use super::pace::{Pace, Silence};
 use crate::outlets::RankView;
-use crate::processes::{ProcessTable, signal_process};
+use crate::processes::{ProcessEntry, ProcessTable, signal_process};
 use crate::supervisor::RankProcess;
 use rankguard_model::{CheckpointCall, Entity, Generation, JobId, Launch, NodeId, Rank, RankRef, RunningRank, Step};
 use rustix::process::Signal;
@@ -46,6 +46,8 @@ struct Entry {
     /// It has said that its work is done; from then on it may be silent.
     finished: bool,
     ended: Option<Instant>,
+    /// The agent is ending it.
+    ending: bool,
     /// Children that have ended and that it does not wait for.
     dead_children: usize,
     /// Where it is blocked in the kernel, as was told.
@@ -90,6 +92,7 @@ impl Roster {
             pace: Pace::default(),
             finished: false,
             ended: None,
+            ending: false,
             dead_children: 0,
             blocked: None,
             line: None,
@@ -112,6 +115,22 @@ impl Roster {
             entry.line = None;
         }
         self.shared.ended.notify_all();
+    }
+
+    /// The agent ends the matching ranks. A process that has ended by itself before keeps its own exit, also where that was not
+    /// reported yet.
+    pub(crate) fn mark_ending(&self, which: impl Fn(&RankRef) -> bool) {
+        let table = ProcessTable::read().unwrap_or_default();
+        let mut ranks = self.lock();
+        for (_, entry) in ranks.iter_mut().filter(|(rank, _)| which(rank)) {
+            let process = entry.pid().and_then(|pid| table.entry(pid));
+            entry.ending |= process.is_some_and(ProcessEntry::is_alive);
+        }
+    }
+
+    /// Whether the agent ended it.
+    pub(crate) fn is_ending(&self, rank: &RankRef) -> bool {
+        self.lock().get(rank).is_some_and(|entry| entry.ending)
     }
 
     /// It completed a step just now.

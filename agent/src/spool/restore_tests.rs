@@ -118,6 +118,7 @@ impl World {
                     let body = Body::RankExited {
                         pid,
                         exit: Exit::Code(1),
+                        ended_by_agent: false,
                     };
                     let one = Sighting::now(Source::Ranks, Entity::Unknown, body);
                     spool.append(&[one], &[]).unwrap();

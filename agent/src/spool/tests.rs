@@ -16,7 +16,15 @@ fn progress(step: u64) -> Sighting {
 
 fn exit(pid: u32) -> Sighting {
     let exit = Exit::Signal(9);
-    Sighting::now(Source::Ranks, Entity::Unknown, Body::RankExited { pid, exit })
+    Sighting::now(
+        Source::Ranks,
+        Entity::Unknown,
+        Body::RankExited {
+            pid,
+            exit,
+            ended_by_agent: false,
+        },
+    )
 }
 
 fn open(dir: &Path, limit: u64) -> Spool {

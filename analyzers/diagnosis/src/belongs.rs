@@ -1,26 +1,42 @@
 //! Whose failure a sign may belong to, and whether it is one by itself.
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{Entity, Role, Source};
+use rankguard_model::{Entity, Generation, Role, Source};
 
-use crate::Context;
+use crate::attribution::is_in_use;
 use crate::glimpse::{Glimpse, Meaning};
 use crate::knowledge::Known;
 use crate::scope::ScopeRef;
+use crate::{Context, Policy};
 
 /// Calls with each whose failure a sign may belong to: a machine's is that of each job on it, and its own where none runs there.
-pub(crate) fn each_scope<'a>(glimpse: &Glimpse<'a>, context: &'a Context, mut each: impl FnMut(ScopeRef<'a>)) {
+pub(crate) fn each_scope<'a>(
+    glimpse: &Glimpse<'a>,
+    context: &'a Context,
+    policy: &Policy,
+    mut each: impl FnMut(ScopeRef<'a>),
+) {
     let machine = match glimpse.entity {
         Entity::Rank { job, generation, .. } => return each(ScopeRef::Job(job, *generation)),
         Entity::Job { job } => {
-            let known = context.job(job).map(|known| known.generation);
-            return each(ScopeRef::Job(job, known.unwrap_or_default()));
+            let known = context.job(job);
+            let generation = known.map(|known| known.generation).unwrap_or_default();
+            let is_older = known
+                .and_then(|known| known.since)
+                .is_some_and(|since| glimpse.at < since);
+            let generation = if is_older {
+                Generation(generation.0.saturating_sub(1))
+            } else {
+                generation
+            };
+            return each(ScopeRef::Job(job, generation));
         }
         Entity::Node { node } | Entity::Device { node, .. } => node,
         Entity::Unknown => &glimpse.evidence.node,
     };
     let mut idle = true;
-    for (job, known) in context.jobs_on(machine) {
+    let users = context.jobs_on(machine);
+    for (job, known) in users.filter(|(_, known)| is_in_use(known, glimpse.at, policy)) {
         idle = false;
         each(ScopeRef::Job(job, known.generation));
     }

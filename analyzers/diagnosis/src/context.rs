@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_model::{ByName, Generation, JobId, NodeId, Rank};
+use rankguard_model::{ByName, Generation, JobId, NodeId, Rank, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Which jobs run where. Lent with every call, so that there is one owner of the truth: the caller. Changed job by job, and
@@ -23,6 +23,12 @@ pub struct JobContext {
     pub placements: BTreeMap<Rank, NodeId>,
     /// The job is being ended on purpose: exits of its ranks mean nothing.
     pub stopping: bool,
+    /// When this generation was begun, where that is known: older evidence about the job is about an earlier one.
+    #[serde(default)]
+    pub since: Option<Timestamp>,
+    /// When the job ended. From then on it uses none of its machines.
+    #[serde(default)]
+    pub ended_at: Option<Timestamp>,
 }
 
 impl Context {
@@ -87,7 +93,7 @@ mod tests {
         JobContext {
             generation: Generation(1),
             placements: ranks.zip(nodes.iter().map(|node| NodeId::from(*node))).collect(),
-            stopping: false,
+            ..JobContext::default()
         }
     }
 

@@ -157,6 +157,11 @@ impl Draft {
         self.signs.iter().any(|sign| sign.mark().is_none())
     }
 
+    /// Whether a drill is part of it.
+    pub(crate) fn is_synthetic(&self) -> bool {
+        self.signs.iter().any(|sign| sign.synthetic)
+    }
+
     /// Whether a sign of this meaning is in it.
     pub(crate) fn holds(&self, what: &What) -> bool {
         self.signs.iter().any(|sign| sign.what == *what)

@@ -47,7 +47,11 @@ impl<'e> Glimpse<'e> {
     /// The meanings of a piece of evidence; none when it says nothing about a failure.
     pub(crate) fn all(evidence: &'e Evidence) -> impl Iterator<Item = Self> {
         let plain = match &evidence.body {
-            Body::RankExited { pid, exit } if !exit.is_success() => Some(What::Exit { pid: *pid, exit: *exit }),
+            Body::RankExited {
+                pid,
+                exit,
+                ended_by_agent: false,
+            } if !exit.is_success() => Some(What::Exit { pid: *pid, exit: *exit }),
             Body::OrderFailed { .. } => Some(What::OrderFailed),
             _ => None,
         };
@@ -202,7 +206,7 @@ fn text(body: &Body) -> Cow<'_, str> {
         Body::ShardFailed { step, reason } => {
             Cow::Owned(format!("the shard of step {step} could not be kept: {reason}"))
         }
-        Body::RankExited { pid, exit } => Cow::Owned(format!("process {pid} ended with {exit}")),
+        Body::RankExited { pid, exit, .. } => Cow::Owned(format!("process {pid} ended with {exit}")),
         Body::OrderFailed { reason, .. } => Cow::Borrowed(reason),
         _ => Cow::Borrowed(""),
     }

@@ -17,6 +17,7 @@
 //! cases.
 
 mod arbiter;
+mod attribution;
 mod belongs;
 mod candidate;
 mod change;

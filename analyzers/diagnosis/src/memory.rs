@@ -202,13 +202,22 @@ impl Memory {
         }
     }
 
+    /// What was known against a node and its devices is forgotten.
+    pub(crate) fn clear_node(&mut self, node: &NodeId) {
+        let there = self.of_whom(Whom::Scope(ScopeRef::Node(node)));
+        let marked = there.filter(|(_, held)| held.sign.mark().is_some());
+        for place in marked.map(|(place, _)| place).collect::<Vec<_>>() {
+            self.remove(place);
+        }
+    }
+
     /// Signs that may belong to a scope's failure, in the order of their arrival.
     pub(crate) fn of_scope<'a>(&'a self, scope: &Scope, context: &Context) -> Vec<&'a Held> {
         let mut found: Vec<&Held> = Vec::new();
         let mut take = |whom| found.extend(self.of_whom(whom).map(|(_, held)| held));
         match scope {
             Scope::Node { node } => {
-                if context.jobs_on(node).next().is_none() {
+                if context.jobs_on(node).all(|(_, known)| known.ended_at.is_some()) {
                     take(Whom::Scope(ScopeRef::Node(node)));
                 }
             }
@@ -216,7 +225,10 @@ impl Memory {
                 take(Whom::Scope(ScopeRef::Job(job, *generation)));
                 let known = context.job(job);
                 if known.map(|known| known.generation).unwrap_or_default() == *generation {
-                    take(Whom::Job(job));
+                    let since = known.and_then(|known| known.since);
+                    let of_job = self.of_whom(Whom::Job(job)).map(|(_, held)| held);
+                    found.extend(of_job.filter(|held| since.is_none_or(|since| held.sign.at >= since)));
+                    let mut take = |whom| found.extend(self.of_whom(whom).map(|(_, held)| held));
                     let placed = known.into_iter().flat_map(|known| known.placements.values());
                     for node in placed.collect::<BTreeSet<_>>() {
                         take(Whom::Scope(ScopeRef::Node(node)));

@@ -11,7 +11,11 @@ pub(crate) fn findings(scene: &Scene<'_>, winner: &Candidate) -> Vec<Finding> {
     for index in representatives {
         let sign = &scene.signs[index];
         let (role, confidence, why) = role(scene, winner, index, sign);
-        let finding = finding(sign, role, confidence, why);
+        let mut finding = finding(sign, role, confidence, why);
+        // An order that failed has no class of its own: it is a fact of the failure that explains it.
+        if sign.what == What::OrderFailed && matches!(role, Role::Root | Role::Confirmation) {
+            finding.class = winner.class.clone();
+        }
         if index == winner.first {
             all.insert(0, finding);
         } else {

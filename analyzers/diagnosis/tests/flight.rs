@@ -21,7 +21,7 @@ impl World {
         let job = JobContext {
             generation: Generation(1),
             placements: (0..RANKS).map(|rank| (Rank(rank), node(rank))).collect(),
-            stopping: false,
+            ..JobContext::default()
         };
         Self {
             diagnosis: Diagnosis::new(Policy::default()),
@@ -81,6 +81,7 @@ impl World {
         let body = Body::RankExited {
             pid: rank,
             exit: Exit::Signal(6),
+            ended_by_agent: false,
         };
         self.at(ms, rank, Source::Ranks, body, Vec::new());
     }

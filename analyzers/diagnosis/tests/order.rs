@@ -76,6 +76,7 @@ fn story() -> Vec<Evidence> {
         let exit = Body::RankExited {
             pid: number,
             exit: Exit::Code(1),
+            ended_by_agent: false,
         };
         all.push(evidence(seq + 1, 400, Source::Ranks, rank(number), exit, None));
     }
@@ -90,7 +91,7 @@ proptest! {
         let story = story();
         let conclude = || {
             let placements = (0..6).map(|rank| (Rank(rank), node(rank))).collect();
-            let job = JobContext { generation: Generation(1), placements, stopping: false };
+            let job = JobContext { generation: Generation(1), placements, ..JobContext::default() };
             let context = Context::from_iter([(JobId::from("train"), job)]);
             let mut diagnosis = Diagnosis::new(Policy::default());
             for (tick, index) in order.iter().enumerate() {

@@ -137,7 +137,7 @@ fn a_node_that_falls_silent_after_the_conclusion_revises_it() {
     let mut world = World::new();
     world.exits(1_200, 0, Exit::Code(1));
     assert_eq!(world.settle().verdict.class.as_str(), "rank-exit-unknown");
-    world.silent(9_000, 2);
+    world.silent(6_500, 2);
     let revised = world.changes.iter().any(|change| match change {
         Change::Revised(case) => case.verdict.blamed == on_node(2) && case.node_silent,
         _ => false,
@@ -493,6 +493,7 @@ fn two_failures_of_one_job_far_apart_are_two_cases() {
     let body = Body::RankExited {
         pid: 9,
         exit: Exit::Signal(11),
+        ended_by_agent: false,
     };
     world.at(8_000, Source::Ranks, entity, body, Vec::new());
     assert_eq!(world.opened(), 2);

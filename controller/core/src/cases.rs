@@ -315,8 +315,14 @@ impl Turn<'_> {
     pub(crate) fn note_plan(&mut self, plan: &Plan) {
         let at = self.at;
         let Some(id) = plan.case else { return };
+        let reopens = self.state.has_case_ends();
         if let Some(case) = self.state.cases.get_mut(id) {
             case.state = CaseState::Recovering;
+            // A case that asked for nothing when it was concluded is open again.
+            if reopens {
+                case.outcome = None;
+                case.closed_at = None;
+            }
             case.plan = Some(plan.id);
             case.delays.plan_ms = Some(at.millis_since(case.first_at));
             case.actions.push(Reason {

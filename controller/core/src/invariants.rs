@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rankguard_diagnosis::Context;
-use rankguard_model::{CaseState, JobId, NodeId, Role};
+use rankguard_model::{CaseState, Entity, JobId, NodeId, Role};
 
 use crate::state::placed;
 use crate::{Job, Phase, Plan, State};
@@ -41,6 +41,8 @@ pub const INVARIANTS: &[(&str, Check)] = &[
     ),
     ("every_case_says_what_clears_it", every_case_says_what_clears_it),
     ("diagnosis_knows_where_jobs_run", diagnosis_knows_where_jobs_run),
+    ("cases_rest_on_machines_in_use", cases_rest_on_machines_in_use),
+    ("cases_rest_on_nothing_cleared", cases_rest_on_nothing_cleared),
     ("histories_stay_within_their_limits", histories_stay_within_their_limits),
     ("generations_lie_above_their_floors", generations_lie_above_their_floors),
 ];
@@ -234,10 +236,47 @@ fn every_case_says_what_clears_it(state: &State) -> Option<String> {
 
 /// What diagnosis is lent is what the jobs are.
 fn diagnosis_knows_where_jobs_run(state: &State) -> Option<String> {
-    let placed = |(name, job): (&JobId, &Job)| Some((name.clone(), placed(job)?));
+    let has_case_ends = state.has_case_ends();
+    let placed = |(name, job): (&JobId, &Job)| Some((name.clone(), placed(job, has_case_ends)?));
     let context: Context = state.jobs.iter().filter_map(placed).collect();
     let differs = || format!("it knows {:?}, and the jobs are {context:?}", state.context);
     (context != state.context).then(differs)
+}
+
+/// What a case of a job says of machines is of nodes that a generation of the job had.
+fn cases_rest_on_machines_in_use(state: &State) -> Option<String> {
+    let cases = state.has_case_ends().then(|| state.cases.all().values());
+    cases.into_iter().flatten().find_map(|case| {
+        let (job, generation) = (case.job.as_ref()?, case.generation?);
+        let plans: Vec<&Plan> = state.plans.values().filter(|plan| plan.job == *job).collect();
+        // Of a plan that was forgotten nothing is known.
+        plans.iter().find(|plan| plan.generation == generation)?;
+        let had = |node: &NodeId| plans.iter().any(|plan| plan.nodes.contains(node));
+        let stray = case.findings.iter().find(|finding| match &finding.entity {
+            Entity::Node { node } | Entity::Device { node, .. } => !had(node),
+            Entity::Rank { job: other, .. } | Entity::Job { job: other } => other != job,
+            Entity::Unknown => false,
+        })?;
+        Some(format!("case {} of job {job} holds {:?}", case.id, stray.entity))
+    })
+}
+
+/// What a person cleared is in no case that was opened later.
+fn cases_rest_on_nothing_cleared(state: &State) -> Option<String> {
+    state.cases.all().values().find_map(|case| {
+        let stale = case.findings.iter().find(|finding| match &finding.entity {
+            Entity::Node { node } | Entity::Device { node, .. } => {
+                let cleared = state.diagnosis.cleared_at(node);
+                finding.evidence.seq.0 > 0
+                    && cleared.is_some_and(|cleared| finding.at <= cleared && case.opened_at > cleared)
+            }
+            _ => false,
+        })?;
+        Some(format!(
+            "case {} rests on {} from before a clearing",
+            case.id, stale.text
+        ))
+    })
 }
 
 /// RG-9: each history has a limit.

@@ -122,6 +122,9 @@ pub struct Job {
     /// The checkpoint that is called before it takes in more nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growth: Option<Growth>,
+    /// Step at which it began to wait for nodes while its ranks ran on, see [`crate::brain`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_since_step: Option<Step>,
     /// What the nodes of the coming generation said when they were asked.
     pub answers: Answers,
     /// Nodes that were found not to have what it needs.
@@ -176,6 +179,7 @@ impl Job {
             progress_mark: ProgressMark::default(),
             activity: JobActivity::default(),
             growth: None,
+            waiting_since_step: None,
             answers: Answers::default(),
             refused: BTreeSet::new(),
             floor_raises: BTreeMap::new(),

@@ -96,6 +96,11 @@ impl JobActivity {
         self.first.is_some()
     }
 
+    /// Whether a rank uses processors or its output grows, as of the newest reports.
+    pub(crate) fn is_active(&self) -> bool {
+        self.ranks.values().any(|activity| *activity != RankActivity::Idle)
+    }
+
     /// Whether it has committed a checkpoint.
     pub fn has_committed(&self) -> bool {
         self.committed.is_some()

@@ -41,14 +41,9 @@ impl Turn<'_> {
             };
             return self.close(id, outcome);
         };
-        if let Some(older) = self
-            .state
-            .jobs
-            .get(&name)
-            .and_then(|job| job.case)
-            .filter(|older| *older != id)
-        {
-            self.close(older, format!("superseded by case {id} before the job made a step"));
+        let older = self.state.jobs.get(&name).and_then(|job| job.case);
+        if let Some(older) = older.filter(|older| *older != id) {
+            self.close_overtaken(older, id);
         }
         if concluded.stalled && isolated.is_none() && self.watch_hang(id, &name) {
             return;
@@ -75,6 +70,23 @@ impl Turn<'_> {
                 }
                 self.stop_job(&name, reason);
             }
+        }
+    }
+
+    /// Closes a case whose restart failed before the job made progress, and refers each of the two to the other.
+    fn close_overtaken(&mut self, older: CaseId, newer: CaseId) {
+        let state = self.state.cases.all().get(&older).map(|case| case.state);
+        if self.state.has_case_ends() && !matches!(state, Some(CaseState::Open | CaseState::Recovering)) {
+            return;
+        }
+        let class = |id| self.state.cases.all().get(&id).map(|case| case.verdict.class.clone());
+        let is_same = class(older).is_some() && class(older) == class(newer);
+        self.close(older, format!("the restart failed too, see case {newer}"));
+        if is_same {
+            self.note(
+                Some(newer),
+                format!("the failure of case {older} came back after a restart"),
+            );
         }
     }
 
@@ -207,7 +219,12 @@ impl Turn<'_> {
         }
         let times = *count;
         let what = concluded.headline.clone();
-        Answer::Stop(if user {
+        Answer::Stop(if limit == 0 {
+            match user {
+                true => format!("{what}; it lies in the program, its data or its configuration, so it is not retried"),
+                false => format!("{what}; no restarts are allowed"),
+            }
+        } else if user {
             format!(
                 "{what}; the same failure came back after {times} {} and lies in the program, its data or its \
                  configuration, so it is not retried again",

@@ -63,8 +63,10 @@ pub struct State {
 impl State {
     /// Nothing has happened yet.
     pub fn new(policy: Policy, catalogue: &'static Catalogue) -> Self {
+        let mut diagnosis = Diagnosis::new(policy.diagnosis());
+        diagnosis.set_case_ends(policy.rules >= 4);
         Self {
-            diagnosis: Diagnosis::new(policy.diagnosis()),
+            diagnosis,
             catalogue: CatalogueInForce::builtin(catalogue),
             fleet: Fleet::default(),
             jobs: BTreeMap::new(),
@@ -108,6 +110,16 @@ impl State {
         &self.policy
     }
 
+    /// Takes newer rules. What diagnosis knows of the jobs depends on them.
+    pub(crate) fn adopt_rules(&mut self, rules: u32) {
+        self.rules = self.rules.max(rules);
+        self.diagnosis.set_case_ends(self.has_case_ends());
+        let names: Vec<JobId> = self.jobs.keys().cloned().collect();
+        for name in names {
+            self.place(&name);
+        }
+    }
+
     /// Version of the decision rules in force.
     pub fn rules(&self) -> u32 {
         self.rules
@@ -126,6 +138,21 @@ impl State {
     /// Whether an operator's reason replaces that of a standing cordon; older rules kept the first.
     pub(crate) fn replaces_cordon_reasons(&self) -> bool {
         self.rules >= 3
+    }
+
+    /// Whether cases have an end and clearing a node clears it ([`rankguard_diagnosis`], attribution); older rules had neither.
+    pub(crate) fn has_case_ends(&self) -> bool {
+        self.rules >= 4
+    }
+
+    /// Whether ranks that run on while their job waits for nodes may complete it; older rules ran such a job again.
+    pub(crate) fn completes_waiting_jobs(&self) -> bool {
+        self.rules >= 4
+    }
+
+    /// Whether a look for nodes to grow onto keeps its time when another is wanted; older rules put it off each time.
+    pub(crate) fn keeps_growth_timers(&self) -> bool {
+        self.rules >= 4
     }
 
     /// What its verdicts rest on.
@@ -207,7 +234,8 @@ impl State {
 
     /// A job has another plan or is over: diagnosis is to know. Whoever changes either says so here.
     pub(crate) fn place(&mut self, name: &JobId) {
-        if let Some(context) = self.jobs.get(name).and_then(placed) {
+        let has_case_ends = self.has_case_ends();
+        if let Some(context) = self.jobs.get(name).and_then(|job| placed(job, has_case_ends)) {
             self.context.set(name.clone(), context);
         }
     }
@@ -236,20 +264,23 @@ impl<'de> Deserialize<'de> for State {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut state = Self::deserialize(deserializer)?;
         state.unlimited = state.policy.replay_only;
+        let has_case_ends = state.has_case_ends();
         let jobs = state.jobs.iter();
         state.context = jobs
-            .filter_map(|(name, job)| Some((name.clone(), placed(job)?)))
+            .filter_map(|(name, job)| Some((name.clone(), placed(job, has_case_ends)?)))
             .collect();
         Ok(state)
     }
 }
 
-/// What diagnosis must know of a job; nothing of one that was never placed.
-pub(crate) fn placed(job: &Job) -> Option<JobContext> {
-    job.plan.as_ref()?;
+/// What diagnosis must know of a job; nothing of one that was never placed. Under older rules a job that was over used its nodes on.
+pub(crate) fn placed(job: &Job, has_case_ends: bool) -> Option<JobContext> {
+    let plan = job.plan.as_ref()?;
     Some(JobContext {
         generation: job.generation,
         placements: job.places(),
         stopping: job.is_over(),
+        since: has_case_ends.then_some(plan.made_at),
+        ended_at: job.ended_at.filter(|_| has_case_ends),
     })
 }

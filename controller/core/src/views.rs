@@ -1,9 +1,9 @@
 //! The state as operators see it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::{
-    CaseState, JobId, JobView, NodeView, Placement, StatusView, StragglerView, Timestamp, UnconfirmedNode,
+    CaseState, JobId, JobView, NodeId, NodeView, Placement, StatusView, StragglerView, Timestamp, UnconfirmedNode,
 };
 
 use crate::brain::RefusedEvidence;
@@ -39,7 +39,7 @@ impl State {
         }
         let view = |job: &Job| JobView {
             unconfirmed: unconfirmed.get(&job.spec.id).cloned().unwrap_or_default(),
-            ..job_view(job, self.policy.hang_ms)
+            ..job_view(job, &self.fleet, self.policy.hang_ms)
         };
         self.jobs.values().map(view).collect()
     }
@@ -101,9 +101,9 @@ fn lost_reason(node: &Node, since: Timestamp) -> String {
 /// Words for a job that works and makes no step marks.
 const NO_STEPS: &str = "reports no steps";
 
-fn job_view(job: &Job, hang_ms: u64) -> JobView {
+fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64) -> JobView {
     let reason = match &job.phase {
-        Phase::Pending { missing, .. } => Some(missing.clone()),
+        Phase::Pending { missing, .. } => Some(waiting_reason(job, fleet, missing)),
         Phase::Stopped { reason } => Some(reason.clone()),
         Phase::Finished => job.checkpoints.counts.warning(job.step),
         Phase::Running if job.reports_no_steps() => Some(NO_STEPS.to_owned()),
@@ -138,6 +138,25 @@ fn job_view(job: &Job, hang_ms: u64) -> JobView {
         submitted_at: job.submitted_at,
         ended_at: job.ended_at,
     }
+}
+
+/// Why a job waits, and which of its ranks run meanwhile.
+fn waiting_reason(job: &Job, fleet: &Fleet, missing: &str) -> String {
+    let runs = |(rank, node): (rankguard_model::Rank, NodeId)| {
+        (job.running.contains(&rank) && fleet.is_live(&node)).then_some(node)
+    };
+    let nodes: Vec<NodeId> = job.places().into_iter().filter_map(runs).collect();
+    if nodes.is_empty() {
+        return missing.to_owned();
+    }
+    let names: BTreeSet<&str> = nodes.iter().map(NodeId::as_str).collect();
+    let names = names.into_iter().collect::<Vec<_>>().join(" ");
+    let count = nodes.len();
+    let (noun, verb) = if count == 1 { ("rank", "runs") } else { ("ranks", "run") };
+    format!(
+        "{missing}; {count} {noun} of generation {} still {verb} on {names}",
+        job.generation
+    )
 }
 
 fn stragglers(job: &Job) -> Vec<StragglerView> {

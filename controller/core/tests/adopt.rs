@@ -281,6 +281,7 @@ fn rg_1_what_is_durable_only_after_its_ranks_have_ended_well_is_committed_all_th
         let exited = Body::RankExited {
             pid: rank,
             exit: Exit::Code(0),
+            ended_by_agent: false,
         };
         cluster.rank_says(rank, exited, Vec::new());
     }

@@ -267,7 +267,15 @@ fn ranks_that_a_lease_ended_are_a_case_and_the_job_restarts() {
     lease_ends(&mut cluster, 1);
     for rank in [2, 3] {
         let exit = rankguard_model::Exit::Signal(9);
-        cluster.rank_says(rank, Body::RankExited { pid: rank, exit }, Vec::new());
+        cluster.rank_says(
+            rank,
+            Body::RankExited {
+                pid: rank,
+                exit,
+                ended_by_agent: false,
+            },
+            Vec::new(),
+        );
     }
     cluster.wait(Duration::from_secs(10));
     assert_eq!(cluster.generation(), Generation(2));

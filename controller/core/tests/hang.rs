@@ -250,6 +250,7 @@ fn a_rank_that_gives_up_ends_the_wait() {
     let exit = Body::RankExited {
         pid: 3,
         exit: Exit::Signal(6),
+        ended_by_agent: false,
     };
     cluster.rank_says(3, exit, Vec::new());
     assert_eq!(cluster.generation(), Generation(2));
@@ -263,6 +264,7 @@ fn ranks_that_have_ended_are_not_waited_for_although_another_only_hangs() {
         let exit = Body::RankExited {
             pid: rank,
             exit: Exit::Code(1),
+            ended_by_agent: false,
         };
         cluster.rank_says(rank, exit, Vec::new());
     }

@@ -56,7 +56,15 @@ impl Cluster {
     /// A rank is killed, and the job is started again.
     fn kill(&mut self, rank: u32) {
         let exit = Exit::Signal(9);
-        self.rank_says(rank, Body::RankExited { pid: rank, exit }, Vec::new());
+        self.rank_says(
+            rank,
+            Body::RankExited {
+                pid: rank,
+                exit,
+                ended_by_agent: false,
+            },
+            Vec::new(),
+        );
         self.wait(Duration::from_secs(10));
         self.restart();
     }
@@ -257,6 +265,33 @@ fn a_job_is_checkpointed_before_it_grows() {
     );
 }
 
+/// Nodes of a job that has lost one and commits five times as often as it looks for nodes, a while after the node came back.
+fn nodes_after_frequent_commits(rules: u32) -> usize {
+    let mut cluster = Cluster::unmarked(Policy { rules, ..policy() });
+    cluster.checkpoint(1);
+    lose(&mut cluster);
+    cluster.restart();
+    cluster.checkpoint(2);
+    assert_eq!(cluster.job().nodes().len(), 3);
+    cluster.tell(Event::NodeJoined { info: info(3) });
+    cluster.restart();
+    let every = Duration::from_millis(policy().grow_ms / 5);
+    for step in 3..60 {
+        if cluster.job().nodes().len() > 3 {
+            break;
+        }
+        cluster.wait(every);
+        cluster.checkpoint(step);
+    }
+    cluster.job().nodes().len()
+}
+
+#[test]
+fn a_job_that_commits_more_often_than_it_looks_for_nodes_grows() {
+    assert_eq!(nodes_after_frequent_commits(rankguard_core::RULES), 4);
+    assert_eq!(nodes_after_frequent_commits(3), 3, "older journals replay as they were");
+}
+
 #[test]
 fn nothing_is_placed_on_a_node_without_a_session() {
     let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
@@ -264,7 +299,15 @@ fn nothing_is_placed_on_a_node_without_a_session() {
     let generation = cluster.generation();
     cluster.tell(Event::SessionEnded { node: node(3) });
     let exit = Exit::Code(1);
-    cluster.rank_says(0, Body::RankExited { pid: 0, exit }, Vec::new());
+    cluster.rank_says(
+        0,
+        Body::RankExited {
+            pid: 0,
+            exit,
+            ended_by_agent: false,
+        },
+        Vec::new(),
+    );
     cluster.wait(Duration::from_secs(4));
     assert_eq!(cluster.generation(), generation, "the fate of the node is awaited");
     lose(&mut cluster);
@@ -278,7 +321,15 @@ fn a_node_without_a_session_is_waited_for_within_bounds() {
     let generation = cluster.generation();
     cluster.tell(Event::SessionEnded { node: node(3) });
     let exit = Exit::Code(1);
-    cluster.rank_says(0, Body::RankExited { pid: 0, exit }, Vec::new());
+    cluster.rank_says(
+        0,
+        Body::RankExited {
+            pid: 0,
+            exit,
+            ended_by_agent: false,
+        },
+        Vec::new(),
+    );
     cluster.wait(Duration::from_secs(11));
     assert_eq!(cluster.generation(), generation.next());
     assert_eq!(cluster.job().nodes().len(), 3);
@@ -297,7 +348,15 @@ fn void_checkpoints_are_counted_once_with_their_reason() {
     }
     for rank in 0..8 {
         let exit = Exit::Code(0);
-        cluster.rank_says(rank, Body::RankExited { pid: rank, exit }, Vec::new());
+        cluster.rank_says(
+            rank,
+            Body::RankExited {
+                pid: rank,
+                exit,
+                ended_by_agent: false,
+            },
+            Vec::new(),
+        );
     }
     let view = &cluster.state.status(cluster.now).jobs[0];
     assert_eq!((view.state, view.checkpoint_counts.void), (JobState::Finished, 2));

@@ -113,7 +113,11 @@ pub(super) fn body() -> impl Strategy<Value = Body> {
         (name(), number(), text()).prop_map(|(metric, value, unit)| Body::Sample { metric, value, unit }),
         (text(), option::of(any::<u64>())).prop_map(|(what, lost)| Body::Gap { what, lost }),
         any::<u32>().prop_map(|pid| Body::RankStarted { pid }),
-        (any::<u32>(), exit()).prop_map(|(pid, exit)| Body::RankExited { pid, exit }),
+        (any::<u32>(), exit(), any::<bool>()).prop_map(|(pid, exit, ended_by_agent)| Body::RankExited {
+            pid,
+            exit,
+            ended_by_agent,
+        }),
         (step(), option::of(number()), number(), option::of(number())).prop_map(|(step, loss, step_ms, own_ms)| {
             Body::Progress {
                 step,

@@ -5,7 +5,6 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.nn.parallel import DistributedDataParallel
 
 import rankguard
@@ -22,11 +21,8 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 
     rankguard.init(args.local_dir, checkpoint_every=EVERY)
-    weights, moments = get_state_dict(model, optimizer)
-    state = {"model": weights, "optimizer": moments, "consumed": 0}
+    state = rankguard.torch.state(model, optimizer, consumed=0)
     restored = rankguard.restore(state)
-    if restored is not None:
-        set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
     first = restored.step + 1 if restored else 1
     record = RankRecord(args.out, rank, world, first - 1)
     for n in range(first, args.steps + 1):
@@ -39,8 +35,7 @@ def main() -> None:
         record.step(n, ids, list(model.parameters()))
         rankguard.step(n, loss=loss.item())
         if rankguard.due(n):
-            weights, moments = get_state_dict(model, optimizer)
-            rankguard.checkpoint({"model": weights, "optimizer": moments, "consumed": state["consumed"]}, step=n)
+            rankguard.checkpoint(state, step=n)
         time.sleep(args.step_ms / 1e3)
     rankguard.wait()
     dist.barrier()

@@ -122,7 +122,7 @@ impl World {
                     left: Vec::new(),
                 };
                 for (rank, process) in ended {
-                    self.exit(node, rank, &process, Exit::Signal(15));
+                    self.report_exit(node, rank, &process, Exit::Signal(15), true);
                 }
                 let entity = Entity::Node { node: node.clone() };
                 self.report(node, Source::Agent, entity, body);
@@ -192,10 +192,24 @@ impl World {
         }
     }
 
+    /// The process of a rank ended by itself.
     pub(super) fn exit(&mut self, node: &NodeId, rank: Rank, process: &Process, exit: Exit) {
+        self.report_exit(node, rank, process, exit, false);
+    }
+
+    fn report_exit(&mut self, node: &NodeId, rank: Rank, process: &Process, exit: Exit, ended_by_agent: bool) {
         let Some(agent) = self.agents.get_mut(node) else { return };
         agent.ranks.remove(&rank);
         let entity = agent.rank_entity(rank, process);
-        self.report(node, Source::Ranks, entity, Body::RankExited { pid: process.pid, exit });
+        self.report(
+            node,
+            Source::Ranks,
+            entity,
+            Body::RankExited {
+                pid: process.pid,
+                exit,
+                ended_by_agent,
+            },
+        );
     }
 }

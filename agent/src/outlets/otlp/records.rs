@@ -128,10 +128,12 @@ fn text(body: &Body) -> String {
         Body::RankExited {
             pid,
             exit: Exit::Code(code),
+            ..
         } => format!("process {pid} of the rank ended with code {code}"),
         Body::RankExited {
             pid,
             exit: Exit::Signal(signal),
+            ..
         } => {
             format!("process {pid} of the rank was ended by signal {signal}")
         }

@@ -6,6 +6,7 @@ use rankguard_model::{NodeId, Timestamp};
 
 use super::Diagnosis;
 use super::late::Late;
+use crate::attribution::{joins_concluded, machine_of};
 use crate::belongs::{each_scope, opens};
 use crate::conclude::conclude;
 use crate::draft::Draft;
@@ -60,7 +61,16 @@ impl Diagnosis {
     ) {
         let opens = opens(glimpse, catalogue);
         let mut remember = opens;
-        each_scope(glimpse, context, |scope| {
+        let policy = self.policy.clone();
+        each_scope(glimpse, context, &policy, |scope| {
+            if self.is_cleared(glimpse, scope) {
+                remember = false;
+                return Change::Dropped {
+                    evidence: glimpse.evidence.clone(),
+                    why: "it happened before its node was cleared".to_owned(),
+                }
+                .join(changes);
+            }
             let found_none = !self.belongs(now, glimpse, scope, context, catalogue, changes);
             if found_none && opens && self.drafts.len() < self.policy.drafts {
                 self.open_draft(now, glimpse, scope, context, catalogue).join(changes);
@@ -70,6 +80,22 @@ impl Diagnosis {
         if remember {
             self.memory.hold(glimpse, &self.policy);
         }
+    }
+
+    /// Whether a sign is older than the clearing of its node. A failure that was being gathered then may still rest on it.
+    fn is_cleared(&self, glimpse: &Glimpse<'_>, scope: ScopeRef<'_>) -> bool {
+        if !self.clearings.has_cleared(glimpse) {
+            return false;
+        }
+        let open = self.drafts.of_scope(scope).and_then(|of| of.open);
+        let opened_at = open.and_then(|id| self.drafts.get(id)).map(|draft| draft.opened_at);
+        let cleared = machine_of(glimpse.entity, glimpse.evidence).and_then(|node| self.clearings.of(node));
+        opened_at.is_none_or(|opened_at| Some(opened_at) > cleared)
+    }
+
+    /// Whether a concluded failure takes in a sign.
+    fn takes_in(&self, glimpse: &Glimpse<'_>, draft: &Draft) -> bool {
+        !self.has_case_ends || joins_concluded(glimpse, draft, &self.policy, &self.clearings)
     }
 
     /// Whether a sign belongs to what is known of a scope, which then has it: the draft that gathers, a failure that was
@@ -133,9 +159,10 @@ impl Diagnosis {
     ) -> bool {
         // Only marks are looked for by their node, and only those of a generation that may act.
         let node = glimpse.node().filter(|_| !stale && glimpse.mark().is_some());
-        let late = |draft: &Draft| late_of(glimpse, draft);
+        let late = |draft: &Draft| late_of(glimpse, draft) && self.takes_in(glimpse, draft);
         let other = node.and_then(|node| self.drafts.newest_elsewhere(node, (scope, newest), late));
-        let Some(id) = other.or(newest) else { return false };
+        let own = newest.filter(|id| self.drafts.get(*id).is_some_and(|draft| self.takes_in(glimpse, draft)));
+        let Some(id) = other.or(own) else { return false };
         let is_exit = glimpse.is_exit();
         let joined = self.drafts.change(id, &self.policy, |draft| {
             let before = draft.concluded.as_ref()?;

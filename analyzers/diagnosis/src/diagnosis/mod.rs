@@ -10,6 +10,7 @@ use rankguard_faults::Catalogue;
 use rankguard_model::{Entity, Evidence, Generation, JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::attribution::Clearings;
 use crate::conclude::conclude;
 use crate::drafts::Drafts;
 use crate::flight::Dumps;
@@ -36,6 +37,9 @@ pub struct Diagnosis {
     flight: Dumps,
     /// Generations of jobs with whose ranks something was made up: when one of them does nothing, that is made up as well.
     made_up: BTreeMap<JobId, Generation>,
+    clearings: Clearings,
+    /// Whether concluded failures have an end ([`crate::attribution`], rules 3 and 4); journals of before that rule replay without.
+    has_case_ends: bool,
 }
 
 impl Diagnosis {
@@ -49,7 +53,27 @@ impl Diagnosis {
             steps: Steps::default(),
             flight: Dumps::default(),
             made_up: BTreeMap::new(),
+            clearings: Clearings::default(),
+            has_case_ends: true,
         }
+    }
+
+    /// Sets whether concluded failures have an end; a journal that was begun under older rules replays without.
+    pub fn set_case_ends(&mut self, has_case_ends: bool) {
+        self.has_case_ends = has_case_ends;
+    }
+
+    /// A person has cleared a node: what was known against it and its devices explains nothing from now on.
+    pub fn clear_node(&mut self, now: Timestamp, node: &NodeId) {
+        if self.has_case_ends {
+            self.memory.clear_node(node);
+            self.clearings.clear(node, now);
+        }
+    }
+
+    /// When a node was last cleared.
+    pub fn cleared_at(&self, node: &NodeId) -> Option<Timestamp> {
+        self.clearings.of(node)
     }
 
     /// Takes evidence in. The same evidence must be given once only: the journal owns deduplication.

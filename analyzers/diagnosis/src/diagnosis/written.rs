@@ -6,6 +6,7 @@ use rankguard_model::{Generation, JobId, Shared};
 use serde::{Deserialize, Serialize};
 
 use super::Diagnosis;
+use crate::attribution::Clearings;
 use crate::draft::Draft;
 use crate::drafts::Drafts;
 use crate::flight::Dumps;
@@ -27,6 +28,10 @@ pub(super) struct Written {
     flight: Dumps,
     #[serde(default)]
     made_up: BTreeMap<JobId, Generation>,
+    #[serde(default)]
+    clearings: Clearings,
+    #[serde(default)]
+    has_case_ends: bool,
 }
 
 impl From<Diagnosis> for Written {
@@ -39,6 +44,8 @@ impl From<Diagnosis> for Written {
             progress: diagnosis.steps,
             flight: diagnosis.flight,
             made_up: diagnosis.made_up,
+            clearings: diagnosis.clearings,
+            has_case_ends: diagnosis.has_case_ends,
         }
     }
 }
@@ -57,6 +64,8 @@ impl From<Written> for Diagnosis {
             steps: written.progress,
             flight: written.flight,
             made_up: written.made_up,
+            clearings: written.clearings,
+            has_case_ends: written.has_case_ends,
         }
     }
 }

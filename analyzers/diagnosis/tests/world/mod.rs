@@ -22,7 +22,7 @@ impl World {
         let job = JobContext {
             generation: Generation(1),
             placements,
-            stopping: false,
+            ..JobContext::default()
         };
         Self {
             diagnosis: Diagnosis::new(Policy::default()),
@@ -81,7 +81,11 @@ impl World {
             ms,
             Source::Ranks,
             rank_of(rank),
-            Body::RankExited { pid: 1000 + rank, exit },
+            Body::RankExited {
+                pid: 1000 + rank,
+                exit,
+                ended_by_agent: false,
+            },
             Vec::new(),
         )
     }

@@ -82,6 +82,7 @@ pub(crate) const ALL: [Storm; 10] = [
             let body = Body::RankExited {
                 pid: n as u32,
                 exit: Exit::Code(1),
+                ended_by_agent: false,
             };
             evidence(n, millis(n * 10), Source::Ranks, rank(n), body)
         },
@@ -110,7 +111,7 @@ pub(crate) fn context(in_job: bool) -> Context {
     let job = JobContext {
         generation: Generation(1),
         placements,
-        stopping: false,
+        ..JobContext::default()
     };
     in_job.then(|| (JobId::from("train"), job)).into_iter().collect()
 }

@@ -1,11 +1,11 @@
 //! `cases --local`: what the findings of this node's agent amount to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, DraftId, Policy};
 use rankguard_faults::Catalogue;
-use rankguard_model::{Case, CaseId, CaseState, Delays, Entity, Evidence, Timestamp};
+use rankguard_model::{Case, CaseId, CaseState, Delays, Entity, Evidence, Generation, JobId, Timestamp};
 
 use super::{ask, read_catalogue};
 use crate::args::CommonArgs;
@@ -16,10 +16,38 @@ pub(in crate::commands) fn cases(state_dir: Option<&Path>, common: &CommonArgs) 
     let view = ask(state_dir, common)?;
     let knowledge = common.settings([])?.agent().knowledge;
     read_catalogue(&knowledge)?;
-    Ok(knowledge.with_catalogue(|catalogue| conclude(&view.findings, view.now, catalogue)))
+    let running = view
+        .ranks
+        .iter()
+        .map(|rank| (rank.rank.job.clone(), rank.rank.generation))
+        .collect();
+    Ok(knowledge.with_catalogue(|catalogue| conclude(&view.findings, &running, view.now, catalogue)))
 }
 
-fn conclude(findings: &[Evidence], now: Timestamp, catalogue: &Catalogue) -> Vec<Case> {
+/// A generation of a job.
+type JobGeneration = (JobId, Generation);
+
+/// The first and the last finding of each generation: a job whose ranks do not run now used the node that long, as far as is known.
+fn spans_of_jobs(findings: &[Evidence]) -> BTreeMap<JobGeneration, (Timestamp, Timestamp)> {
+    let mut spans: BTreeMap<JobGeneration, (Timestamp, Timestamp)> = BTreeMap::new();
+    for evidence in findings {
+        if let Entity::Rank { job, generation, .. } = &evidence.entity {
+            let span = spans
+                .entry((job.clone(), *generation))
+                .or_insert((evidence.at, evidence.at));
+            *span = (span.0.min(evidence.at), span.1.max(evidence.at));
+        }
+    }
+    spans
+}
+
+fn conclude(
+    findings: &[Evidence],
+    running: &BTreeSet<JobGeneration>,
+    now: Timestamp,
+    catalogue: &Catalogue,
+) -> Vec<Case> {
+    let spans = spans_of_jobs(findings);
     let mut diagnosis = Diagnosis::new(Policy::default());
     let mut context = Context::default();
     let mut cases: BTreeMap<DraftId, (Concluded, CaseState)> = BTreeMap::new();
@@ -39,6 +67,9 @@ fn conclude(findings: &[Evidence], now: Timestamp, catalogue: &Catalogue) -> Vec
                 known.generation = *generation;
             }
             known.placements.insert(*rank, node.clone());
+            let key = (job.clone(), *generation);
+            let last = spans.get(&key).map(|(_, last)| *last);
+            known.ended_at = last.filter(|_| !running.contains(&key));
             context.set(job.clone(), known);
         }
         while let Some(due) = diagnosis.due().filter(|due| *due <= clock) {
@@ -154,6 +185,7 @@ mod tests {
         let exit = Body::RankExited {
             pid: 7,
             exit: Exit::Signal(6),
+            ended_by_agent: false,
         };
         vec![
             evidence(1, 100, gpu, line, Some("gpu-fallen-off-bus")),
@@ -165,6 +197,7 @@ mod tests {
     fn the_agent_s_own_findings_become_the_case_that_a_controller_would_make() {
         let cases = conclude(
             &lost_gpu_and_dead_rank(),
+            &BTreeSet::new(),
             Timestamp(1000 * SECOND),
             Catalogue::builtin(),
         );
@@ -182,10 +215,38 @@ mod tests {
         );
     }
 
+    /// The fault of a device is that of the jobs which used it then, not of all that ever ran there.
+    #[test]
+    fn a_fault_is_filed_under_jobs_in_use_alone() {
+        let mut findings = lost_gpu_and_dead_rank();
+        let (mut fault, exit) = (findings[0].clone(), findings[1].clone());
+        findings.remove(0);
+        fault.id.seq = Sequence(3);
+        fault.at = Timestamp(160 * SECOND);
+        findings.push(fault);
+        let jobs = |running: &BTreeSet<JobGeneration>| -> Vec<Option<JobId>> {
+            let cases = conclude(&findings, running, Timestamp(1000 * SECOND), Catalogue::builtin());
+            let holds = |case: &&Case| case.findings.iter().any(|it| it.class.as_str() == "gpu-fallen-off-bus");
+            cases.iter().filter(holds).map(|case| case.job.clone()).collect()
+        };
+        assert_eq!(jobs(&BTreeSet::new()), [None]);
+        let job = exit.entity.job().expect("a rank's").clone();
+        let running = BTreeSet::from([(job.clone(), Generation(1))]);
+        assert_eq!(jobs(&running), [Some(job)]);
+    }
+
     #[test]
     fn a_failure_of_this_moment_is_open_and_nothing_is_no_case() {
-        let cases = conclude(&lost_gpu_and_dead_rank(), Timestamp(101 * SECOND), Catalogue::builtin());
+        let cases = conclude(
+            &lost_gpu_and_dead_rank(),
+            &BTreeSet::new(),
+            Timestamp(101 * SECOND),
+            Catalogue::builtin(),
+        );
         assert!(!cases.is_empty() && cases.iter().any(|case| case.state == CaseState::Open));
-        assert_eq!(conclude(&[], Timestamp(0), Catalogue::builtin()).len(), 0);
+        assert_eq!(
+            conclude(&[], &BTreeSet::new(), Timestamp(0), Catalogue::builtin()).len(),
+            0
+        );
     }
 }

@@ -42,7 +42,9 @@ impl Turn<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        let acts = job.generation == *generation && matches!(job.phase, Phase::Starting | Phase::Running);
+        // Ranks may run on while their job waits for nodes.
+        let has_ranks = matches!(job.phase, Phase::Starting | Phase::Running | Phase::Pending { .. });
+        let acts = job.generation == *generation && has_ranks;
         if !acts || !job.running.contains(rank) {
             return;
         }

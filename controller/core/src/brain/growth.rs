@@ -116,6 +116,18 @@ impl Turn<'_> {
         self.place(name, None, vec![reason.to_owned()]);
     }
 
+    /// Looks for nodes to take in within `grow_ms`. A look that is due sooner keeps its time: a job that commits more often than
+    /// every `grow_ms` asks with each commit, and would else put its growth off for ever.
+    pub(super) fn ask_growth(&mut self, name: &JobId) {
+        let at = self.at.after(Duration::from_millis(self.state.policy.grow_ms));
+        let timer = Timer::Grow { job: name.clone() };
+        let is_due_sooner = self.state.timers.get(&timer).is_some_and(|due| *due <= at);
+        if self.state.keeps_growth_timers() && is_due_sooner {
+            return;
+        }
+        self.ask_growth_at(name, at);
+    }
+
     fn ask_growth_at(&mut self, name: &JobId, at: rankguard_model::Timestamp) {
         let timer = Timer::Grow { job: name.clone() };
         self.state.set_timer(timer, at, &mut self.actions);

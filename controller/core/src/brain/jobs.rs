@@ -64,6 +64,9 @@ impl Turn<'_> {
         if nodes.len() < enough as usize {
             return self.wait_for_nodes(name, nodes.len(), gathered);
         }
+        if case.is_none() && self.can_resume(job, &nodes) {
+            return self.resume_waiting(name);
+        }
         let plan = Plan {
             id: self.state.next_plan,
             parent: job.plan.as_ref().map(|plan| plan.id),
@@ -106,6 +109,7 @@ impl Turn<'_> {
             gathered,
         };
         if !was_pending {
+            self.note_waiting_step(name);
             self.announce(format!("job {name} {missing}"));
             self.wait_at_most(name, self.state.policy.pending_ms);
         }
@@ -212,6 +216,7 @@ impl Turn<'_> {
 
     /// Moves a job on as far as what has happened allows.
     pub(crate) fn advance(&mut self, name: &JobId) {
+        let completes_waiting = self.state.completes_waiting_jobs();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
@@ -252,8 +257,12 @@ impl Turn<'_> {
                 self.wait_at_most(name, self.state.policy.first_step_ms);
                 self.advance(name);
             }
-            // A job without step marks is running as soon as it was started and is judged by its exits alone.
-            Phase::Starting | Phase::Running if world_size > 0 && job.completed.len() == world_size => {
+            Phase::Pending { .. } if !completes_waiting => {}
+            // A job without step marks is running as soon as it was started and is judged by its exits alone. One that waits for
+            // nodes has nothing left to do where its ranks ran on to their end.
+            Phase::Starting | Phase::Running | Phase::Pending { .. }
+                if world_size > 0 && job.completed.len() == world_size =>
+            {
                 job.phase = Phase::Finished;
                 job.ended_at = Some(self.at);
                 job.deadline = None;

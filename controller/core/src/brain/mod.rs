@@ -21,6 +21,7 @@ mod sessions;
 mod stragglers;
 mod suspects;
 mod twins;
+mod waiting_ranks;
 mod waits;
 
 pub use adopt::Adoption;
@@ -168,10 +169,11 @@ impl Turn<'_> {
             Event::NodeUncordoned { node } => {
                 self.forget_refusals(node);
                 self.state.fleet.uncordon(node);
+                self.state.diagnosis.clear_node(self.at, node);
                 self.node_span(node);
                 self.offer_node();
             }
-            Event::RulesAdopted { rules } => self.state.rules = self.state.rules.max(*rules),
+            Event::RulesAdopted { rules } => self.state.adopt_rules(*rules),
         }
         self.watch_settling();
     }

@@ -1,7 +1,6 @@
 //! Nodes that come, go and come back.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use rankguard_diagnosis::Fact;
 use rankguard_model::{JobId, NodeId, NodeInfo, Rank, Span, Timestamp};
@@ -155,9 +154,7 @@ impl Turn<'_> {
             match job.phase {
                 Phase::Pending { .. } => self.place(&name, None, Vec::new()),
                 Phase::Starting | Phase::Running if job.nodes().len() < job.spec.nodes.max as usize => {
-                    let at = self.at.after(Duration::from_millis(self.state.policy.grow_ms));
-                    self.state
-                        .set_timer(Timer::Grow { job: name.clone() }, at, &mut self.actions);
+                    self.ask_growth(&name);
                 }
                 _ => {}
             }

@@ -58,6 +58,7 @@ impl Turn<'_> {
             return;
         };
         match &job.phase {
+            Phase::Pending { .. } if self.works_while_waiting(job) => self.wait_longer(name),
             Phase::Pending { missing, .. } => {
                 let reason = format!("{missing}; nothing changed within {} ms", self.state.policy.pending_ms);
                 self.stop_job(name, reason);

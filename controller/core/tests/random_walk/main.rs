@@ -2,6 +2,7 @@
 //! goes back (RG-3), the same events give the same state (RG-8), and events survive the journal's form.
 
 mod budgets;
+mod cases;
 mod moves;
 mod steps;
 mod walk;

@@ -78,6 +78,7 @@ pub(super) enum Move {
     Hardware {
         node: u8,
         class: u8,
+        drill: bool,
     },
     Timer {
         pick: u8,
@@ -117,7 +118,11 @@ fn any_move() -> impl Strategy<Value = Move> {
             .prop_map(|(job, rank, step, world)| Move::Durable { job, rank, step, world }),
         3 => (0..2u8, 1..9u8).prop_map(|(job, ahead)| Move::Checkpoint { job, ahead }),
         3 => any::<bool>().prop_map(|refuse| Move::Commit { refuse }),
-        2 => (0..5u8, 0..5u8).prop_map(|(node, class)| Move::Hardware { node, class }),
+        2 => (0..5u8, 0..5u8, 0..4u8).prop_map(|(node, class, drill)| Move::Hardware {
+            node,
+            class,
+            drill: drill == 0,
+        }),
         3 => any::<u8>().prop_map(|pick| Move::Timer { pick }),
         2 => (0..5_000u16).prop_map(|millis| Move::Wait { millis }),
         1 => (0..5u8).prop_map(|node| Move::Cordon { node }),

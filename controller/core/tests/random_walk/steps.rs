@@ -150,7 +150,16 @@ impl Walk {
                 } else {
                     Exit::Code(i32::from(code))
                 };
-                self.rank_report(&job(number), rank, old, Body::RankExited { pid: 1, exit });
+                self.rank_report(
+                    &job(number),
+                    rank,
+                    old,
+                    Body::RankExited {
+                        pid: 1,
+                        exit,
+                        ended_by_agent: false,
+                    },
+                );
             }
             Move::Progress {
                 job: number,
@@ -248,7 +257,11 @@ impl Walk {
                     }
                 });
             }
-            Move::Hardware { node: number, class } => {
+            Move::Hardware {
+                node: number,
+                class,
+                drill,
+            } => {
                 let device = Device {
                     kind: DeviceKind::Gpu,
                     address: "0000:9b:00".to_owned(),
@@ -269,7 +282,9 @@ impl Walk {
                     node: node(number),
                     device,
                 };
+                self.is_drill = drill;
                 self.report(node(number), Source::KernelLog, entity, body, vec![mark]);
+                self.is_drill = false;
             }
             Move::Timer { pick } => {
                 let timers: Vec<(Timer, Timestamp)> = self

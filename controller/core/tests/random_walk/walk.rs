@@ -11,6 +11,7 @@ use rankguard_model::{
 };
 
 use super::budgets::BudgetJudge;
+use super::cases::CaseJudge;
 
 pub(super) struct Walk {
     pub(super) state: State,
@@ -33,6 +34,9 @@ pub(super) struct Walk {
     /// What each agent was fenced to, on its disk.
     fences: BTreeMap<(NodeId, JobId), Generation>,
     budgets: BTreeMap<JobId, BudgetJudge>,
+    cases: CaseJudge,
+    /// Whether what is reported is a drill.
+    pub(super) is_drill: bool,
 }
 
 pub(super) const CLASSES: [&str; 5] = [
@@ -88,6 +92,8 @@ impl Walk {
             processes: BTreeMap::new(),
             fences: BTreeMap::new(),
             budgets: BTreeMap::new(),
+            cases: CaseJudge::default(),
+            is_drill: false,
         }
     }
 
@@ -123,6 +129,7 @@ impl Walk {
         let cordoned = self.state.fleet().cordoned_by_verdict();
         let actions = step(&mut self.state, &stamped);
         self.journal.push(stamped);
+        self.cases.look(&self.state, self.now);
         let fleet = self.state.fleet();
         let limit = self.state.policy().cordon_budget(fleet.live());
         if fleet.cordoned_by_verdict() > cordoned {
@@ -187,7 +194,7 @@ impl Walk {
             entity,
             body,
             marks,
-            synthetic: false,
+            synthetic: self.is_drill,
         };
         self.tell(Event::EvidenceArrived { evidence });
     }

@@ -1,0 +1,88 @@
+//! Attribution: to which failure a piece of evidence belongs. The one place of the rule, for live evidence, simulation, replay and
+//! `cases --local`.
+//!
+//! 1. Evidence of a rank belongs to the generation that it names, evidence of a job to the generation that acted when it happened.
+//! 2. Evidence of a machine (node, device) belongs to the jobs that used the machine when it happened. A job that has ended uses
+//!    nothing; what was underway at its end may be reported up to `settle` later.
+//! 3. A failure that was concluded takes in evidence of its own generation. Of machines it takes in what happened until `settle`
+//!    after the conclusion (a silence from when the node was last heard), and later reports of the blamed device with the class of
+//!    the verdict: the episode goes on. Everything else is another failure.
+//! 4. A drill joins no failure that was concluded without one: real cases do not become synthetic.
+//! 5. A person who clears a node (uncordon) ends what was known against it: older evidence of the node and its devices explains
+//!    nothing that fails later, and later evidence joins nothing that was concluded before.
+
+use std::collections::BTreeMap;
+
+use rankguard_model::{Entity, EvidenceId, NodeId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::draft::Draft;
+use crate::glimpse::Glimpse;
+use crate::scope::ScopeRef;
+use crate::{JobContext, Policy};
+
+/// Most nodes whose clearing is remembered; the oldest clearing is forgotten first.
+const CLEARED_MAX: usize = 4_096;
+
+/// When nodes were cleared.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Clearings(BTreeMap<NodeId, Timestamp>);
+
+impl Clearings {
+    pub(crate) fn clear(&mut self, node: &NodeId, at: Timestamp) {
+        self.0.insert(node.clone(), at);
+        if self.0.len() > CLEARED_MAX
+            && let Some(oldest) = self.0.iter().min_by_key(|(_, at)| **at).map(|(node, _)| node.clone())
+        {
+            self.0.remove(&oldest);
+        }
+    }
+
+    pub(crate) fn of(&self, node: &NodeId) -> Option<Timestamp> {
+        self.0.get(node).copied()
+    }
+
+    /// Whether a machine's evidence is older than the clearing of its node.
+    pub(crate) fn has_cleared(&self, glimpse: &Glimpse<'_>) -> bool {
+        let machine = machine_of(glimpse.entity, glimpse.evidence).filter(|_| glimpse.mark().is_some());
+        machine
+            .and_then(|node| self.of(node))
+            .is_some_and(|cleared| glimpse.at <= cleared)
+    }
+}
+
+/// The node of evidence that speaks of a machine.
+pub(crate) fn machine_of<'a>(entity: &'a Entity, evidence: &'a EvidenceId) -> Option<&'a NodeId> {
+    match entity {
+        Entity::Node { node } | Entity::Device { node, .. } => Some(node),
+        Entity::Unknown => Some(&evidence.node),
+        Entity::Rank { .. } | Entity::Job { .. } => None,
+    }
+}
+
+/// Whether a job used its machines at a moment.
+pub(crate) fn is_in_use(job: &JobContext, at: Timestamp, policy: &Policy) -> bool {
+    job.ended_at.is_none_or(|ended| at <= ended.after(policy.settle))
+}
+
+/// Whether a failure that was concluded takes in a sign.
+pub(crate) fn joins_concluded(glimpse: &Glimpse<'_>, draft: &Draft, policy: &Policy, clearings: &Clearings) -> bool {
+    let Some(before) = &draft.concluded else { return true };
+    if glimpse.synthetic && !draft.is_synthetic() {
+        return false;
+    }
+    match glimpse.entity {
+        Entity::Rank { job, generation, .. } => return ScopeRef::Job(job, *generation) == draft.scope,
+        Entity::Job { job } => return Some(job) == draft.scope.job(),
+        Entity::Node { .. } | Entity::Device { .. } | Entity::Unknown => {}
+    }
+    let Some(node) = machine_of(glimpse.entity, glimpse.evidence) else {
+        return true;
+    };
+    if clearings.of(node).is_some_and(|cleared| before.at <= cleared) {
+        return false;
+    }
+    let is_same_episode = *glimpse.entity == before.blamed && glimpse.class() == Some(&before.class);
+    glimpse.at <= before.at.after(policy.settle) || is_same_episode
+}

@@ -1,0 +1,81 @@
+//! Cases have an end: once concluded a case changes only by evidence of its own failure.
+
+use std::collections::BTreeMap;
+
+use rankguard_core::State;
+use rankguard_model::{Case, CaseId, CaseState, Entity, Finding, Timestamp};
+
+/// What each case was after the event before.
+#[derive(Default)]
+pub(super) struct CaseJudge {
+    concluded: BTreeMap<CaseId, (Case, Timestamp)>,
+}
+
+impl CaseJudge {
+    /// Compares the cases with what they were.
+    pub(super) fn look(&mut self, state: &State, now: Timestamp) {
+        self.concluded.retain(|id, _| state.cases().contains_key(id));
+        for (id, case) in state.cases() {
+            if case.state == CaseState::Open {
+                continue;
+            }
+            let before = self.concluded.get(id);
+            let is_same = before.is_some_and(|(before, _)| before.verdict == case.verdict);
+            let at = match before {
+                Some((before, at)) => {
+                    compare(before, *at, case, state);
+                    if is_same { *at } else { now }
+                }
+                None => now,
+            };
+            self.concluded.insert(*id, (case.clone(), at));
+        }
+    }
+}
+
+fn compare(before: &Case, concluded: Timestamp, case: &Case, state: &State) {
+    let is_known = |finding: &&Finding| !before.findings.iter().any(|known| known.evidence == finding.evidence);
+    let new: Vec<&Finding> = case.findings.iter().filter(is_known).collect();
+    for finding in &new {
+        assert!(
+            is_of_the_failure(before, concluded, finding, state),
+            "case {} was concluded at {concluded} and took in {finding:?}; it was {before:?}",
+            case.id
+        );
+    }
+    if new.is_empty() {
+        assert_eq!(
+            before.verdict, case.verdict,
+            "case {} has another verdict without evidence",
+            case.id
+        );
+    }
+    // A case that is answered by a restart after all is open again.
+    let is_answered = before.plan != case.plan;
+    if matches!(before.state, CaseState::Closed | CaseState::Recovered) && new.is_empty() && !is_answered {
+        assert_eq!(
+            (before.state, &before.outcome),
+            (case.state, &case.outcome),
+            "case {}",
+            case.id
+        );
+    }
+}
+
+fn is_of_the_failure(before: &Case, concluded: Timestamp, finding: &Finding, state: &State) -> bool {
+    let was_drill = before.findings.iter().any(|known| known.synthetic);
+    if finding.synthetic && !was_drill {
+        return false;
+    }
+    match &finding.entity {
+        Entity::Rank { job, generation, .. } => {
+            (Some(job), Some(*generation)) == (before.job.as_ref(), before.generation)
+        }
+        Entity::Job { job } => Some(job) == before.job.as_ref(),
+        machine => {
+            let settle = std::time::Duration::from_millis(state.policy().settle_ms);
+            finding.at <= concluded.after(settle)
+                || *machine == before.verdict.blamed && finding.class == before.verdict.class
+        }
+    }
+}

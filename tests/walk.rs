@@ -1,0 +1,266 @@
+//! What an operator meets first: statements of `status`, `cases` and `run` beside what the processes really did.
+
+mod support;
+
+use std::fs;
+
+use serde_json::Value;
+
+use support::cluster::{Cluster, LIMIT, text_of};
+use support::{Daemon, nodes, rankguard, until};
+
+const XID: &str = "NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus.";
+
+fn job(cluster: &Cluster) -> Value {
+    cluster.ask(&["status", "jobs", "--format", "json"])[0].clone()
+}
+
+fn inject_xid(cluster: &Cluster) {
+    let state = cluster.state();
+    rankguard(&["inject", "--state-dir", text_of(&state), "kernel-line", XID]).expect(0);
+}
+
+fn uncordon(cluster: &Cluster) {
+    rankguard(&["node", "uncordon", "n1", "--controller", &cluster.address]).expect(0);
+}
+
+/// Starts a job of one rank that adds its number of runs to a file, and prints for so many tenths of a second. Waits until it is
+/// known to run.
+fn start_printing(cluster: &Cluster, tenths: u32) -> std::path::PathBuf {
+    let runs = cluster.dir.path().join("runs");
+    let script = format!(
+        "echo run >> {}; i=0; while [ $i -lt {tenths} ]; do echo line $i; sleep 0.1; i=$((i+1)); done",
+        runs.display()
+    );
+    let words = ["run", "--detach", "--name", "llm", "--", "sh", "-c", &script];
+    rankguard(&cluster.args(&words)).expect(0);
+    until("the job to run without steps", LIMIT, || {
+        (job(cluster)["reason"] == "reports no steps").then_some(())
+    });
+    runs
+}
+
+/// Waits until the job waits for nodes, and checks that its rank is reported beside it.
+fn await_waiting_with_rank(cluster: &Cluster) {
+    let waiting = until("the job to wait for nodes", LIMIT, || {
+        let job = job(cluster);
+        (job["state"] == "pending").then_some(job)
+    });
+    let reason = waiting["reason"].as_str().expect("a reason");
+    assert!(reason.contains("1 rank of generation 1 still runs on n1"), "{reason}");
+}
+
+#[test]
+fn ranks_that_run_on_while_their_job_waits_are_reported_and_their_end_is_its_end() {
+    let cluster = Cluster::start(0, &["--injection"]);
+    let runs = start_printing(&cluster, 150);
+    inject_xid(&cluster);
+    await_waiting_with_rank(&cluster);
+    until("the job to finish", LIMIT, || {
+        let job = job(&cluster);
+        assert_ne!(job["state"], "stopped", "{job:#}");
+        (job["state"] == "finished").then_some(())
+    });
+    uncordon(&cluster);
+    assert_eq!(job(&cluster)["state"], "finished");
+    assert_eq!(
+        fs::read_to_string(runs).expect("it ran"),
+        "run\n",
+        "finished work was repeated"
+    );
+}
+
+#[test]
+fn a_job_whose_ranks_ran_on_is_not_started_again_when_its_node_is_cleared() {
+    let cluster = Cluster::start(0, &["--injection"]);
+    let runs = start_printing(&cluster, 200);
+    inject_xid(&cluster);
+    await_waiting_with_rank(&cluster);
+    uncordon(&cluster);
+    let running = until("the job to go on", LIMIT, || {
+        let job = job(&cluster);
+        (job["state"] == "running").then_some(job)
+    });
+    assert_eq!(running["generation"], 1, "{running:#}");
+    until("the job to finish", LIMIT, || {
+        (job(&cluster)["state"] == "finished").then_some(())
+    });
+    assert_eq!(
+        fs::read_to_string(runs).expect("it ran"),
+        "run\n",
+        "working ranks were started again"
+    );
+}
+
+#[test]
+fn a_second_agent_of_one_name_is_refused_by_name_and_the_first_keeps_its_session() {
+    let mut cluster = Cluster::start(0, &[]);
+    let (state, log) = (cluster.dir.path().join("other"), cluster.dir.path().join("other.log"));
+    let words = ["agent", "--node", "n1", "--slots", "2", "--kernel-log", "off"];
+    let place = ["--controller", &cluster.address, "--state-dir", text_of(&state)];
+    let other = Daemon::start(&[&words[..], &place].concat(), &log);
+    until("the second agent to be refused", LIMIT, || {
+        let text = fs::read_to_string(&log).ok()?;
+        text.contains("node n1 has an agent already").then_some(())
+    });
+    let node = cluster.ask(&["status", "nodes", "--format", "json"])[0].clone();
+    let reason = node["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("a second agent with this name"), "{node:#}");
+    assert_eq!(node["state"], "healthy");
+    // The work of the first one is not disturbed.
+    rankguard(&cluster.args(&["run", "--name", "ok", "--", "true"])).expect(0);
+    let first = fs::read_to_string(cluster.dir.path().join("agent.log")).expect("its log");
+    assert!(!first.contains("lost the session"), "{first}");
+    // When the first one is gone the second takes its place.
+    cluster.agent = None;
+    until("the second agent to join", LIMIT, || {
+        let text = fs::read_to_string(&log).ok()?;
+        text.contains("joined").then_some(())
+    });
+    drop(other);
+}
+
+#[test]
+fn ranks_that_rankguard_ended_are_not_listed_as_consequences_of_a_failure() {
+    let cluster = Cluster::start(0, &[]);
+    let script = "if [ $RANK = 0 ]; then sleep 1; echo 'ValueError: bad shape' >&2; exit 3; else sleep 60; fi";
+    let words = [
+        "run",
+        "--ranks-per-node",
+        "2",
+        "--name",
+        "two",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let ran = rankguard(&cluster.args(&words));
+    assert!(!ran.stderr.contains("after 0 retries"), "{}", ran.stderr);
+    assert!(ran.code.is_some_and(|code| code != 0));
+    let case = until("the case to be closed", LIMIT, || {
+        let case = cluster.ask(&["cases", "--format", "json"])[0].clone();
+        (case["state"] == "closed").then_some(case)
+    });
+    // The agent reports the end of the other rank after the verdict.
+    until("the other rank to be gone", LIMIT, || {
+        let ranks = cluster.view()["ranks"].as_array().cloned().unwrap_or_default();
+        ranks.is_empty().then_some(())
+    });
+    let id = case["id"].clone();
+    let cases = cluster.ask(&["cases", "--format", "json"]);
+    let case = cases
+        .as_array()
+        .and_then(|cases| cases.iter().find(|it| it["id"] == id));
+    let case = case.expect("it is still there");
+    let findings = case["findings"].as_array().expect("findings");
+    let other: Vec<&Value> = findings.iter().filter(|it| it["entity"]["rank"]["rank"] == 1).collect();
+    assert!(other.is_empty(), "{other:#?}");
+    assert!(!findings.is_empty());
+}
+
+/// Cases as the controller lists them.
+fn cases(cluster: &Cluster) -> Vec<Value> {
+    let cases = cluster.ask(&["cases", "--format", "json"]);
+    cases.as_array().cloned().unwrap_or_default()
+}
+
+fn of_class<'a>(cases: &'a [Value], class: &str) -> Option<&'a Value> {
+    cases.iter().find(|case| case["verdict"]["class"] == class)
+}
+
+#[test]
+fn a_closed_case_takes_in_nothing_of_a_later_drill() {
+    let cluster = Cluster::start(0, &["--injection"]);
+    let fails = "echo 'ValueError: bad shape' >&2; exit 3";
+    let failed = rankguard(&cluster.args(&["run", "--name", "old", "--", "sh", "-c", fails]));
+    assert_ne!(failed.code, Some(0));
+    let old = until("the case of the first job", LIMIT, || {
+        let case = cases(&cluster).first().cloned()?;
+        (case["state"] == "closed").then_some(case)
+    });
+    // The end of the case; whatever comes later is about something else.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let words = ["run", "--detach", "--name", "llm", "--", "sleep", "600"];
+    rankguard(&cluster.args(&words)).expect(0);
+    until("the second job to run", LIMIT, || {
+        let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+        let jobs = jobs.as_array()?.clone();
+        jobs.iter()
+            .find(|job| job["spec"]["id"] == "llm" && job["generation"] == 1)
+            .map(|_| ())
+    });
+    inject_xid(&cluster);
+    let fault = until("the case of the drill", LIMIT, || {
+        let cases = cases(&cluster);
+        of_class(&cases, "gpu-fallen-off-bus").cloned()
+    });
+    assert_eq!(fault["job"], "llm", "{fault:#}");
+    let id = old["id"].clone();
+    let now = cases(&cluster)
+        .into_iter()
+        .find(|case| case["id"] == id)
+        .expect("it stays");
+    assert_eq!(now, old, "a closed case has changed");
+    // Neither does the agent alone file the fault under the job that was over.
+    let state = cluster.state();
+    let local = rankguard(&["cases", "--local", "--state-dir", text_of(&state), "--format", "json"]).expect(0);
+    let local: Vec<Value> = serde_json::from_str(&local.stdout).expect("json");
+    let filed = local
+        .iter()
+        .filter(|case| case["findings"].to_string().contains("gpu-fallen-off-bus"));
+    let jobs: Vec<&Value> = filed.map(|case| &case["job"]).collect();
+    assert!(!jobs.is_empty() && jobs.iter().all(|job| **job != "old"), "{jobs:?}");
+    rankguard(&cluster.args(&["cancel", "llm"])).expect(0);
+}
+
+#[test]
+fn what_was_reported_before_a_node_was_cleared_is_not_blamed_again() {
+    let settings = format!("{}[agent]\ninjection = true\n", nodes::SETTINGS);
+    let mut cluster = nodes::Cluster::start_configured(2, 1, &settings);
+    let state = cluster.dir.path().join("n1");
+    rankguard(&["inject", "--state-dir", text_of(&state), "kernel-line", XID]).expect(0);
+    let listed = |cluster: &nodes::Cluster| -> Vec<Value> {
+        let cases = cluster.ask(&["cases", "--format", "json"]);
+        cases.as_array().cloned().unwrap_or_default()
+    };
+    until("the case of the fault", LIMIT, || {
+        let cases = listed(&cluster);
+        of_class(&cases, "gpu-fallen-off-bus")
+            .filter(|case| case["state"] == "closed")
+            .map(|_| ())
+    });
+    rankguard(&["node", "uncordon", "n1", "--controller", &cluster.address]).expect(0);
+    let words = [
+        "run",
+        "--controller",
+        &cluster.address,
+        "--detach",
+        "--name",
+        "llm",
+        "--nodes",
+        "1:2",
+    ];
+    rankguard(&[&words[..], &["--", "sleep", "600"]].concat()).expect(0);
+    until("the job on both nodes", LIMIT, || {
+        let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+        let ranks = jobs[0]["spans"]
+            .as_array()?
+            .iter()
+            .filter(|span| span["rank"].is_u64())
+            .count();
+        (ranks >= 2).then_some(())
+    });
+    // The agent of the other node is killed.
+    drop(cluster.agents.pop());
+    let lost = until("the case of the lost node", LIMIT, || {
+        let cases = listed(&cluster);
+        let case = cases
+            .iter()
+            .find(|case| case["job"] == "llm" && case["verdict"]["class"] != "unknown");
+        case.cloned()
+    });
+    assert_eq!(lost["verdict"]["blamed"]["node"], "n2", "{lost:#}");
+    assert!(!lost["findings"].to_string().contains("gpu-fallen-off-bus"), "{lost:#}");
+    rankguard(&["cancel", "llm", "--controller", &cluster.address]);
+}
