@@ -59,7 +59,7 @@ fn a_program_that_fails_ends_the_run_with_the_verdict_and_its_own_line() {
                   echo \"KeyError: 'lr'\" >&2; exit 1";
     let words = ["run", "--name", "bad", "--", "sh", "-c", script];
     rankguard(&cluster.args(&words))
-        .expect(2)
+        .expect(3)
         .says(&["job bad was stopped", "verdict: ", "KeyError: 'lr'"]);
     let cases = cluster.ask(&["cases", "--format", "json"]);
     assert!(cases.as_array().is_some_and(|cases| !cases.is_empty()));
@@ -115,7 +115,7 @@ or timeout) detected by watchdog at work: 2, last enqueued NCCL work: 2, last co
         "-c",
         script,
     ];
-    rankguard(&cluster.args(&words)).expect(2);
+    rankguard(&cluster.args(&words)).expect(3);
     let cases = cluster.ask(&["cases", "--format", "json"]);
     assert_eq!(cases[0]["verdict"]["class"], "hang-stalled-ranks", "{cases:#}");
     assert_eq!(cases[0]["verdict"]["root_rank"], 1, "{cases:#}");
@@ -130,7 +130,7 @@ fn a_command_that_does_not_exist_is_told_and_not_retried_for_ever() {
     let cluster = Cluster::start(1, &[]);
     let words = ["run", "--name", "gone", "--", "/does/not/exist"];
     rankguard(&cluster.args(&words))
-        .expect(2)
+        .expect(3)
         .says(&["job gone was stopped", "/does/not/exist"]);
 }
 
@@ -148,7 +148,7 @@ fn a_job_that_asks_for_more_slots_than_there_are_hears_so_and_is_stopped() {
         "--",
         "true",
     ];
-    let ran = rankguard(&cluster.args(&words)).expect(2);
+    let ran = rankguard(&cluster.args(&words)).expect(3);
     ran.says(&["at least 3 nodes with 64 slots each (192 slots)", "job big was stopped"]);
 }
 
@@ -158,7 +158,7 @@ fn ctrl_c_cancels_the_job_that_is_followed() {
     let words = ["run", "--name", "long", "--", "sleep", "1000"];
     let child = command(&cluster.args(&words)).spawn().expect("the program starts");
     until("the job to start", LIMIT, || {
-        let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+        let jobs = cluster.ask(&["status", "jobs", "--history", "--format", "json"]);
         jobs[0]["spans"]
             .as_array()
             .is_some_and(|spans| !spans.is_empty())
@@ -167,7 +167,7 @@ fn ctrl_c_cancels_the_job_that_is_followed() {
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it follows");
     finish(child, LIMIT).expect_cancelled();
-    let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+    let jobs = cluster.ask(&["status", "jobs", "--history", "--format", "json"]);
     assert_eq!(jobs[0]["state"], "stopped", "{jobs:#}");
 }
 
@@ -177,7 +177,7 @@ fn a_detached_job_is_cancelled_by_name_and_nodes_are_cordoned_by_hand() {
     rankguard(&cluster.args(&["run", "--detach", "--name", "away", "--", "sleep", "1000"])).expect(0);
     rankguard(&["cancel", "away", "--controller", &cluster.address]).expect(0);
     until("the job to stop", LIMIT, || {
-        let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+        let jobs = cluster.ask(&["status", "jobs", "--history", "--format", "json"]);
         (jobs[0]["state"] == "stopped").then_some(())
     });
     rankguard(&["cancel", "nobody", "--controller", &cluster.address])
@@ -234,7 +234,7 @@ fn daemons_that_are_asked_to_end_do_so() {
         Some(0)
     );
     rankguard(&cluster.args(&["status"]))
-        .expect(2)
+        .expect(69)
         .says(&["is \"rankguard controller\" running there?"]);
 }
 
@@ -246,7 +246,7 @@ fn a_cancel_after_a_recovered_failure_is_reported_without_its_verdict() {
     let words = ["run", "--name", "again", "--", "sh", "-c", &script];
     let child = command(&cluster.args(&words)).spawn().expect("the program starts");
     until("the second generation to start", LIMIT, || {
-        let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+        let jobs = cluster.ask(&["status", "jobs", "--history", "--format", "json"]);
         let spans = jobs[0]["spans"].as_array()?;
         spans.iter().any(|span| span["generation"] == 2).then_some(())
     });
@@ -265,7 +265,7 @@ fn a_cancel_after_a_recovered_failure_is_reported_without_its_verdict() {
 impl support::Ran {
     /// A job that was cancelled is one that did not finish.
     fn expect_cancelled(self) {
-        assert_eq!(self.code, Some(2), "{}", self.stderr);
+        assert_eq!(self.code, Some(4), "{}", self.stderr);
         assert!(self.stderr.contains("is being cancelled"), "{}", self.stderr);
     }
 }
@@ -431,7 +431,7 @@ fn a_job_whose_store_cannot_be_made_is_refused() {
         "true",
     ];
     rankguard(&cluster.args(&words)).expect(2).says(&[text_of(&inside)]);
-    let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+    let jobs = cluster.ask(&["status", "jobs", "--history", "--format", "json"]);
     assert_eq!(jobs.as_array().map(Vec::len), Some(0), "{jobs:#}");
 }
 
@@ -444,7 +444,7 @@ fn a_drain_makes_the_job_checkpoint_a_step_that_its_own_rule_does_not_name() {
     let words = training.words(&["--detach"], &["--epochs=1000", "--step-ms-min=20"]);
     rankguard(&cluster.args(&words)).expect(0);
     until("the first steps", LIMIT, || {
-        let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+        let jobs = cluster.ask(&["status", "jobs", "--history", "--format", "json"]);
         (jobs[0]["step"].as_u64()? >= 5).then_some(())
     });
     rankguard(&["node", "cordon", "n1", "--controller", &cluster.address]).expect(0);

@@ -89,7 +89,7 @@ fn a_command_that_cannot_start_stops_the_job_at_once() {
         let ran = rankguard(&cluster.args(&["run", "--name", name, "--env", "PATH=/usr/bin:/bin", "--", program]));
         let generation = job(&cluster, name)["generation"].clone();
         assert_eq!(generation, 1, "it was tried again:\n{}", ran.stderr);
-        ran.expect(2)
+        ran.expect(3)
     };
     run("absent", "no-such-program").says(&[
         "the command `no-such-program` was not found on node n1 (PATH is /usr/bin:/bin)",
@@ -115,7 +115,7 @@ fn the_words_of_a_program_that_ended_itself_are_in_case_and_output() {
     let cluster = Cluster::start(RETRIES, &[]);
     let script = "echo loading; echo 'config wrong: lr=-1' >&2; exit 1";
     let ran = run_script(&cluster, "wrong", &["--max-restarts", "3"], script);
-    ran.expect(2).says(&[
+    ran.expect(3).says(&[
         "> config wrong: lr=-1",
         "verdict: uncaught-exception",
         "the same failure came back after 1 retry",
@@ -167,7 +167,7 @@ fn ranks_find_programs_where_their_submitter_does() {
     };
     run(&[]).expect(0);
     run(&["--env", "PATH=/usr/bin:/bin"])
-        .expect(2)
+        .expect(3)
         .says(&["`only-in-venv` was not found on node n1 (PATH is /usr/bin:/bin)"]);
 }
 
@@ -184,7 +184,7 @@ fn a_missing_module_names_the_interpreter() {
     let path = format!("PATH={}:/usr/bin:/bin", folder.display());
     let ran = rankguard(&cluster.args(&["run", "--env", &path, "--", "python-of-test", "x.py"]));
     let interpreter = format!("The ranks ran `python-of-test`, here {}", python.display());
-    ran.expect(2).says(&["No module named 'torch'", &interpreter]);
+    ran.expect(3).says(&["No module named 'torch'", &interpreter]);
 }
 
 #[test]

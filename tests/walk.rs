@@ -12,7 +12,7 @@ use support::{Daemon, nodes, rankguard, until};
 const XID: &str = "NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus.";
 
 fn job(cluster: &Cluster) -> Value {
-    cluster.ask(&["status", "jobs", "--format", "json"])[0].clone()
+    cluster.ask(&["status", "jobs", "--history", "--format", "json"])[0].clone()
 }
 
 fn inject_xid(cluster: &Cluster) {
@@ -184,7 +184,7 @@ fn a_closed_case_takes_in_nothing_of_a_later_drill() {
     let words = ["run", "--detach", "--name", "llm", "--", "sleep", "600"];
     rankguard(&cluster.args(&words)).expect(0);
     until("the second job to run", LIMIT, || {
-        let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+        let jobs = cluster.ask(&["status", "jobs", "--history", "--format", "json"]);
         let jobs = jobs.as_array()?.clone();
         jobs.iter()
             .find(|job| job["spec"]["id"] == "llm" && job["generation"] == 1)
@@ -243,7 +243,7 @@ fn what_was_reported_before_a_node_was_cleared_is_not_blamed_again() {
     ];
     rankguard(&[&words[..], &["--", "sleep", "600"]].concat()).expect(0);
     until("the job on both nodes", LIMIT, || {
-        let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+        let jobs = cluster.ask(&["status", "jobs", "--history", "--format", "json"]);
         let ranks = jobs[0]["spans"]
             .as_array()?
             .iter()
@@ -263,4 +263,153 @@ fn what_was_reported_before_a_node_was_cleared_is_not_blamed_again() {
     assert_eq!(lost["verdict"]["blamed"]["node"], "n2", "{lost:#}");
     assert!(!lost["findings"].to_string().contains("gpu-fallen-off-bus"), "{lost:#}");
     rankguard(&["cancel", "llm", "--controller", &cluster.address]);
+}
+
+#[test]
+fn the_output_of_ranks_is_shown_with_their_numbers_and_followed_to_its_end() {
+    let cluster = Cluster::start(0, &[]);
+    let script = "echo hello from $RANK; echo trouble of $RANK >&2; printf 'no end'";
+    let words = [
+        "run",
+        "--ranks-per-node",
+        "2",
+        "--name",
+        "two",
+        "--output",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let ran = rankguard(&cluster.args(&words)).expect(0);
+    for line in [
+        "[rank 0] hello from 0",
+        "[rank 1] hello from 1",
+        "[rank 1] trouble of 1",
+        "[rank 0] no end",
+    ] {
+        assert!(
+            ran.stdout.lines().any(|found| found == line),
+            "{line:?} is not in:\n{}",
+            ran.stdout
+        );
+    }
+    let logs = |words: &[&str]| rankguard(&[&["logs", "--controller", &cluster.address], words].concat());
+    let one = logs(&["two", "--rank", "1", "--tail", "1"]).expect(0);
+    assert_eq!(
+        one.stdout, "trouble of 1\nno end\n",
+        "the last line of each stream of one rank"
+    );
+    let all = logs(&["two", "--follow", "--generation", "1"]).expect(0);
+    assert_eq!(all.stdout.lines().count(), 6, "{}", all.stdout);
+    logs(&["tow"])
+        .expect(64)
+        .says(&["there is no job \"tow\"", "did you mean two?"]);
+    logs(&["two", "--generation", "7"])
+        .expect(2)
+        .says(&["no agent keeps output"]);
+}
+
+#[test]
+fn exit_codes_of_run_tell_a_failure_from_a_cancel_and_from_no_controller() {
+    let cluster = Cluster::start(0, &[]);
+    rankguard(&cluster.args(&["run", "--name", "bad", "--", "sh", "-c", "exit 3"])).expect(3);
+    let words = ["run", "--name", "long", "--", "sleep", "600"];
+    let follower = support::command(&cluster.args(&words)).spawn().expect("it starts");
+    until("the job to have ranks", LIMIT, || {
+        let jobs = cluster.ask(&["status", "jobs", "--history", "--format", "json"]);
+        let jobs = jobs.as_array()?.clone();
+        let long = jobs.iter().find(|job| job["spec"]["id"] == "long")?;
+        (!long["spans"].as_array()?.is_empty()).then_some(())
+    });
+    rankguard(&cluster.args(&["cancel", "long"])).expect(0);
+    support::finish(follower, LIMIT).expect(4);
+    rankguard(&["status", "--controller", support::NOBODY]).expect(69);
+    let shown = rankguard(&cluster.args(&["status"])).expect(0);
+    assert!(
+        shown.stderr.contains("2 jobs are over; --all lists them"),
+        "{}",
+        shown.stderr
+    );
+    assert!(
+        !shown.stdout.contains("long") && !shown.stdout.contains("bad"),
+        "{}",
+        shown.stdout
+    );
+    let all = rankguard(&cluster.args(&["status", "--all"])).expect(0);
+    assert!(
+        all.stdout.contains("long") && all.stdout.contains("bad"),
+        "{}",
+        all.stdout
+    );
+}
+
+#[test]
+fn nodes_are_cordoned_together_and_shown_with_their_history() {
+    let cluster = nodes::Cluster::start(2);
+    let node = |words: &[&str]| {
+        let (first, rest) = words.split_first().expect("a word");
+        rankguard(&[&["node", first, "--controller", &cluster.address], rest].concat())
+    };
+    node(&["cordon", "n1", "n2", "--reason", "firmware"])
+        .expect(0)
+        .says(&["placed on n1", "placed on n2"]);
+    node(&["uncordon", "n2", "n9"])
+        .expect(2)
+        .says(&["no node n9 has ever joined"]);
+    let shown = node(&["show", "n1"]).expect(0);
+    for part in ["node n1: cordoned", "firmware", "failure domain  rack-of-n1", "healthy"] {
+        assert!(shown.stdout.contains(part), "{part:?} is not in:\n{}", shown.stdout);
+    }
+    let json: Value = serde_json::from_str(&node(&["show", "n2", "--format", "json"]).expect(0).stdout).expect("json");
+    let states: Vec<&str> = json["states"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|it| it["state"].as_str())
+        .collect();
+    assert_eq!(states, ["healthy", "cordoned", "healthy"], "{json:#}");
+    node(&["show", "n3"]).expect(64).says(&["did you mean"]);
+}
+
+#[test]
+fn cases_are_narrowed_by_name_and_unknown_names_are_errors() {
+    let cluster = Cluster::start(0, &["--injection"]);
+    for name in ["a", "b"] {
+        let fails = "echo 'ValueError: bad shape' >&2; exit 3";
+        rankguard(&cluster.args(&["run", "--name", name, "--", "sh", "-c", fails])).expect(3);
+    }
+    inject_xid(&cluster);
+    until("the case of the drill", LIMIT, || {
+        of_class(&cases(&cluster), "gpu-fallen-off-bus").map(|_| ())
+    });
+    let list = |words: &[&str]| -> Vec<Value> {
+        let all = [&["cases", "--format", "json"], words].concat();
+        cluster.ask(&all).as_array().cloned().unwrap_or_default()
+    };
+    let ids: Vec<u64> = list(&[]).iter().filter_map(|case| case["id"].as_u64()).collect();
+    assert!(
+        ids.len() >= 3 && ids.is_sorted_by(|one, other| one > other),
+        "newest first: {ids:?}"
+    );
+    assert!(list(&["--job", "a"]).iter().all(|case| case["job"] == "a"));
+    assert_eq!(list(&["--class", "gpu-fallen-off-bus"]).len(), 1);
+    assert!(
+        list(&["--no-drills"])
+            .iter()
+            .all(|case| case["verdict"]["class"] != "gpu-fallen-off-bus")
+    );
+    assert_eq!(list(&["--limit", "1"]).len(), 1);
+    assert_eq!(list(&["--after", &ids[0].to_string()]).len(), ids.len() - 1);
+    assert_eq!(list(&["--since", "1h", "--layer", "hardware"]).len(), 1);
+    assert!(list(&["--until", "1h"]).is_empty());
+    for wrong in [
+        ["--class", "gpu-fallen-of-bus"],
+        ["--job", "c"],
+        ["--node", "n7"],
+        ["--layer", "x"],
+        ["--taxonomy", "x:y"],
+    ] {
+        rankguard(&cluster.args(&[&["cases"], &wrong[..]].concat())).expect(64);
+    }
 }

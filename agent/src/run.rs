@@ -9,6 +9,7 @@ use std::time::Duration;
 use rankguard_identity::{Gate, Listener, Protocol, Role};
 use rankguard_model::{ClockOffset, NodeHistory, NodeInfo};
 use rankguard_proto::v1::links_server::LinksServer;
+use rankguard_proto::v1::rank_logs_server::RankLogsServer;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tonic::service::interceptor::InterceptedService;
@@ -24,7 +25,7 @@ use crate::links::LinkService;
 use crate::orders::{self, Errand, Left, Orders};
 use crate::outlets::{LocalSocket, LogQueue, Outlet, Snapshots, serve_metrics, start_otlp};
 use crate::preflight::Need;
-use crate::ranks::{RankReports, RankSocket, RankUserRules, Roster};
+use crate::ranks::{RankLogService, RankReports, RankSocket, RankUserRules, Roster};
 use crate::spool::Spool;
 use crate::state_dir::{prepare_state_dir, tighten_files};
 use crate::supervision::Supervision;
@@ -175,7 +176,11 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
     ));
     let askers = &[Role::Agent, Role::Operator];
     let gate = Gate::new("the measuring of links", askers, network.refusals().clone());
-    let serving = Server::builder().add_service(InterceptedService::new(links, gate));
+    let logs = RankLogsServer::new(RankLogService::new(state_dir.clone()));
+    let logs_gate = Gate::new("the output of ranks", &[Role::Operator], network.refusals().clone());
+    let serving = Server::builder()
+        .add_service(InterceptedService::new(links, gate))
+        .add_service(InterceptedService::new(logs, logs_gate));
     let incoming = Listener::new(peer_listener, &network, Protocol::grpc());
     let peers = serving.serve_with_incoming_shutdown(incoming, async {
         let _ = peers_end.await;

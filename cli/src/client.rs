@@ -12,6 +12,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 
 use crate::error::CliError;
+use crate::exit::Exit;
 
 /// Longest wait for a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -254,6 +255,9 @@ impl From<ClientError> for CliError {
         match problem {
             ClientError::Address { .. } => Self::usage(what, hint),
             ClientError::Answer { source, .. } => Self::failure(what, hint).because(source),
+            ClientError::Unreachable { .. } | ClientError::Silent { .. } => {
+                Self::failure(what, hint).exiting(Exit::NoController)
+            }
             _ => Self::failure(what, hint),
         }
     }

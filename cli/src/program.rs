@@ -19,6 +19,7 @@ use crate::commands::gpu_calls::GpuCallsArgs;
 use crate::commands::history::HistoryArgs;
 use crate::commands::identity::IdentityArgs;
 use crate::commands::inject::InjectArgs;
+use crate::commands::logs::LogsArgs;
 use crate::commands::node::NodeArgs;
 use crate::commands::preflight::PreflightArgs;
 use crate::commands::report::ReportArgs;
@@ -38,7 +39,8 @@ use crate::{commands, demo, out};
 #[command(name = "rankguard", version, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "\
 Data goes to standard output, everything else to standard error.
-Exit codes: 0 fine, 1 something wrong was found, 2 it could not be done, 64 usage or configuration.
+Exit codes: 0 fine, 1 something wrong was found, 2 it could not be done, 3 the job failed, 4 the job was cancelled,
+  64 usage or configuration, 69 no controller answers.
 Settings: a TOML file (--config), then the environment, then flags; `rankguard config show` lists them all.")]
 pub(crate) struct Cli {
     /// What every command understands.
@@ -66,6 +68,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Show nodes and jobs
     Status(StatusArgs),
+    /// Show the output of a job's ranks
+    Logs(LogsArgs),
     /// Show what failed, and why
     Cases(CasesArgs),
     /// Stop a job for good
@@ -159,6 +163,10 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Command::Status(args) => {
             let client = args.address.client(common)?;
             block_on(commands::status::run(&args, &client))?
+        }
+        Command::Logs(args) => {
+            let client = args.address.client(common)?;
+            block_on(commands::logs::run(&args, &client))?
         }
         Command::Cases(args) => commands::cases::run(args, common),
         Command::Cancel(args) => {

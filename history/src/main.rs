@@ -12,7 +12,9 @@ mod replay;
 mod simulate;
 mod study;
 
-use clap::{Parser, Subcommand};
+use std::path::{Path, PathBuf};
+
+use clap::{CommandFactory as _, Parser, Subcommand};
 use rankguard_console::ending;
 use rankguard_console::error::CliError;
 use rankguard_console::exit::Exit;
@@ -51,6 +53,12 @@ enum Command {
     Simulate(Box<simulate::SimulateArgs>),
     /// Questions to failure history, and published figures computed again.
     Study(study::StudyArgs),
+    /// Write the manual pages of these commands; `rankguard shell man` asks for it
+    #[command(hide = true)]
+    ManPages {
+        /// Folder for the pages, which exists
+        folder: PathBuf,
+    },
 }
 
 fn main() -> std::process::ExitCode {
@@ -71,5 +79,29 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Command::Bench(args) => bench_replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Study(args) => study::run(args),
+        Command::ManPages { folder } => man_pages(&folder),
     }
+}
+
+/// Writes the pages of the commands. That of the whole program is left out: the program that starts this one has written it.
+fn man_pages(folder: &Path) -> Result<Exit, CliError> {
+    let parts = folder.join(".history-pages");
+    let written = std::fs::create_dir_all(&parts)
+        .and_then(|()| clap_mangen::generate_to(Cli::command(), &parts))
+        .and_then(|()| std::fs::remove_file(parts.join("rankguard.1")))
+        .and_then(|()| move_files(&parts, folder))
+        .and_then(|()| std::fs::remove_dir(&parts));
+    written.map_err(|problem| {
+        let what = format!("cannot write manual pages into {}", folder.display());
+        CliError::failure(what, "is there space, and may this user write there?").because(problem)
+    })?;
+    Ok(Exit::Fine)
+}
+
+fn move_files(from: &Path, to: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        std::fs::rename(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
 }

@@ -149,7 +149,7 @@ fn a_controller_that_is_not_there_is_named() {
         };
         let args = [head, &["--controller", NOBODY], tail].concat();
         rankguard(&args)
-            .expect(2)
+            .expect(69)
             .says(&[NOBODY, "is \"rankguard controller\" running there?"]);
     }
 }
@@ -159,7 +159,7 @@ fn something_that_listens_but_never_answers_is_not_waited_for_for_ever() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = silent.local_addr().expect("its address").to_string();
     rankguard(&["status", "--controller", &address])
-        .expect(2)
+        .expect(69)
         .says(&[&address]);
 }
 

@@ -19,15 +19,17 @@ pub(crate) struct RankFiles {
 
 /// `<state dir>/jobs/<job>/g<generation>/rank-<rank>.{out,err}`, with a folder `dumps` beside them for ranks of another user.
 pub(crate) fn rank_files(state_dir: &Path, launch: &Launch, slot: RankSlot, is_other_user: bool) -> RankFiles {
-    let folder = state_dir
-        .join("jobs")
-        .join(folder_name(launch.job.as_str()))
-        .join(format!("g{}", launch.generation));
+    let folder = job_folder(state_dir, launch.job.as_str()).join(format!("g{}", launch.generation));
     RankFiles {
         stdout: folder.join(format!("rank-{}.out", slot.rank)),
         stderr: folder.join(format!("rank-{}.err", slot.rank)),
         dumps: if is_other_user { folder.join("dumps") } else { folder },
     }
+}
+
+/// Below it the output of a job's ranks lies, in a folder for each generation.
+pub(super) fn job_folder(state_dir: &Path, job: &str) -> PathBuf {
+    state_dir.join("jobs").join(folder_name(job))
 }
 
 /// A job's name comes from a user: it must not lead out of the folder.

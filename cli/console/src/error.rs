@@ -34,6 +34,11 @@ impl CliError {
         }
     }
 
+    /// The same with another exit code.
+    pub fn exiting(self, exit: Exit) -> Self {
+        Self { exit, ..self }
+    }
+
     /// Adds the cause.
     pub fn because(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self {

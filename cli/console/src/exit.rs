@@ -11,8 +11,14 @@ pub enum Exit {
     Finding,
     /// It could not do what was asked: 2.
     Failure,
+    /// The job that was followed failed: 3.
+    JobFailed,
+    /// The job that was followed was cancelled: 4.
+    JobCancelled,
     /// It was asked for something that does not exist, on the command line or in the configuration: 64.
     Usage,
+    /// No controller answers: 69, as `EX_UNAVAILABLE` of sysexits.h.
+    NoController,
 }
 
 impl From<Exit> for ExitCode {
@@ -21,7 +27,10 @@ impl From<Exit> for ExitCode {
             Exit::Fine => 0,
             Exit::Finding => 1,
             Exit::Failure => 2,
+            Exit::JobFailed => 3,
+            Exit::JobCancelled => 4,
             Exit::Usage => 64,
+            Exit::NoController => 69,
         })
     }
 }

@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use rankguard_model::{Case, CaseId, CaseState, Delays, Reason, Timestamp};
+use rankguard_model::{Case, CaseId, Delays, Reason, StatusView, Timestamp};
 
+use super::case_filter::CaseFilterArgs;
 use super::local;
 use crate::args::{CommonArgs, ControllerAddress, Format, FormatArgs};
+use crate::client::ClientError;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};
@@ -59,12 +61,9 @@ pub(crate) struct CasesListArgs {
     /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
-    /// Only cases of this job
-    #[arg(long)]
-    pub(crate) job: Option<String>,
-    /// Only cases that are not over
-    #[arg(long)]
-    pub(crate) open: bool,
+    /// Which cases.
+    #[command(flatten)]
+    pub(crate) filter: CaseFilterArgs,
 }
 
 /// `cases show`.
@@ -94,7 +93,11 @@ const COLUMNS: &[Column<Case>] = &[
 
 pub(crate) fn run(args: CasesArgs, common: &CommonArgs) -> Result<Exit, CliError> {
     match args.action.unwrap_or(CasesAction::List(args.list)) {
-        CasesAction::List(args) => print(&args, args.asked.cases(common)?),
+        CasesAction::List(args) => {
+            let (cases, status) = args.asked.cases(common)?;
+            args.filter.check(&cases, status.as_ref())?;
+            print(&args, cases);
+        }
         CasesAction::Show(args) => show(&args, common)?,
     }
     Ok(Exit::Fine)
@@ -108,24 +111,26 @@ fn removed_cases(cases: &[Case]) -> Option<u64> {
 }
 
 impl Asked {
-    fn cases(&self, common: &CommonArgs) -> Result<Vec<Case>, CliError> {
+    /// All cases, and what a controller knows besides.
+    fn cases(&self, common: &CommonArgs) -> Result<(Vec<Case>, Option<StatusView>), CliError> {
         if self.local {
-            return local::cases(self.state_dir.as_deref(), common);
+            return Ok((local::cases(self.state_dir.as_deref(), common)?, None));
         }
         let client = self.address.client(common)?;
-        let cases = block_on(client.cases())??;
+        let (cases, status) =
+            block_on(async { Ok::<_, ClientError>((client.cases().await?, client.status().await?)) })??;
         if let Some(removed) = removed_cases(&cases) {
             out::note(&format!(
                 "{removed} older closed cases are no longer in the controller's memory; its journal has them for as long as \
                  controller.journal.retain_days and retain_bytes allow (`rankguard replay --journal`, `rankguard dataset`)"
             ));
         }
-        Ok(cases)
+        Ok((cases, Some(status)))
     }
 
     fn case(&self, id: CaseId, common: &CommonArgs) -> Result<Case, CliError> {
         if self.local {
-            let found = self.cases(common)?.into_iter().find(|case| case.id == id);
+            let found = self.cases(common)?.0.into_iter().find(|case| case.id == id);
             return found.ok_or_else(|| {
                 CliError::failure(
                     format!("what the agent of this node has found amounts to no case {id}"),
@@ -138,14 +143,13 @@ impl Asked {
     }
 }
 
-fn print(args: &CasesListArgs, mut cases: Vec<Case>) {
-    cases.retain(|case| {
-        let of_job = args
-            .job
-            .as_deref()
-            .is_none_or(|job| case.job.as_ref().is_some_and(|id| id.as_str() == job));
-        of_job && (!args.open || matches!(case.state, CaseState::Open | CaseState::Recovering))
-    });
+/// Cases in a table where no limit was given; the other formats have all.
+const TABLE_ROWS: usize = 100;
+
+fn print(args: &CasesListArgs, cases: Vec<Case>) {
+    let limit = (args.format.format == Format::Table).then_some(TABLE_ROWS);
+    let page = args.filter.page(cases, limit);
+    let cases = page.cases;
     listing::print(args.format.format, &cases, COLUMNS);
     for case in cases.iter().filter(|case| case.is_synthetic()) {
         out::note(&format!(
@@ -155,6 +159,9 @@ fn print(args: &CasesListArgs, mut cases: Vec<Case>) {
     }
     if cases.iter().any(|case| case.replayed) {
         out::note("these cases are replayed: they rest on recorded evidence, and nothing was done about them");
+    }
+    if let Some(last) = cases.last().filter(|_| page.older > 0) {
+        out::note(&format!("{} older cases; `--after {}` lists them", page.older, last.id));
     }
     if cases.is_empty() {
         out::note("no cases");

@@ -41,7 +41,7 @@ pub(crate) fn run(args: &ConfigArgs, common: &CommonArgs) -> Result<Exit, CliErr
         Err(mistakes) => return Ok(correct(&mistakes)),
     };
     match &args.action {
-        ConfigAction::Check => match config.check_identity() {
+        ConfigAction::Check => match config.check_deployment() {
             Ok(()) => out::note("the configuration is fine"),
             Err(mistakes) => return Ok(correct(&mistakes)),
         },

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
@@ -19,10 +20,24 @@ pub(crate) struct HistoryArgs {
 /// Name of that program.
 const PROGRAM: &str = "rankguard-history";
 
+fn program() -> PathBuf {
+    let beside = std::env::current_exe().map(|path| path.with_file_name(PROGRAM));
+    beside.unwrap_or_else(|_| PROGRAM.into())
+}
+
+/// Has that program write the manual pages of its commands. Returns whether it is there.
+pub(crate) fn write_man_pages(folder: &Path) -> std::io::Result<bool> {
+    match Command::new(program()).arg("man-pages").arg(folder).status() {
+        Ok(status) if status.success() => Ok(true),
+        Ok(status) => Err(std::io::Error::other(format!("{PROGRAM} ended with {status}"))),
+        Err(problem) if problem.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(problem) => Err(problem),
+    }
+}
+
 /// Becomes that program. Comes back only when that cannot be done.
 pub(crate) fn become_it(command: &str, words: Vec<OsString>) -> CliError {
-    let beside = std::env::current_exe().map(|path| path.with_file_name(PROGRAM));
-    let program = beside.unwrap_or_else(|_| PROGRAM.into());
+    let program = program();
     let problem = Command::new(&program).arg(command).args(words).exec();
     CliError::failure(
         format!("`rankguard {command}` needs {}", program.display()),

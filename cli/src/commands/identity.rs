@@ -1,5 +1,6 @@
 //! `rankguard identity init|issue|show`: who may speak in a cluster.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -36,9 +37,9 @@ pub(crate) enum IdentityAction {
     },
     /// Make a key and a certificate for one controller, agent or operator
     Issue(IssueArgs),
-    /// Say what a certificate is; exit code 1 where it ends within 14 days
+    /// Show a certificate's role, name and expiry; exit code 1 where one ends within 14 days
     Show {
-        /// The certificate (PEM)
+        /// The certificate (PEM), or a directory: its certificate.pem and those of its folders
         file: PathBuf,
         /// How to print.
         #[command(flatten)]
@@ -55,16 +56,19 @@ pub(crate) struct IssueArgs {
     /// What its owner may do
     #[arg(long)]
     pub(crate) role: IssuedRole,
-    /// What its owner is called: the node of an agent, the person or tool of an operator
-    #[arg(long, default_value = "")]
-    pub(crate) name: String,
+    /// Name of the owner: the node of an agent, the person or tool of an operator; may be repeated
+    #[arg(long = "name", value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// File with a name on each line, and the hosts of that one behind it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) names_from: Option<PathBuf>,
     /// A host name or address at which it is dialled; may be repeated. A controller needs one
     #[arg(long = "host", value_name = "HOST")]
     pub(crate) hosts: Vec<String>,
     /// Valid for so many days
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) days: u32,
-    /// Where to put certificate.pem, key.pem and ca.pem; nothing is overwritten
+    /// Directory for certificate.pem, key.pem and ca.pem; existing files are kept. Of several names each gets a folder in it
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 }
@@ -90,6 +94,8 @@ impl From<IssuedRole> for Role {
     }
 }
 
+/// Largest file of names, bytes.
+const NAMES_BYTES: u64 = 4 << 20;
 /// Largest certificate that is shown, bytes.
 const PEM_BYTES: u64 = 1 << 20;
 
@@ -142,46 +148,130 @@ pub(crate) fn run(args: &IdentityArgs) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
+/// One certificate that is wanted.
+struct Owner {
+    name: String,
+    hosts: Vec<String>,
+}
+
+/// The owners that are named on the command line and in the file. A role that a cluster has one of needs no name.
+fn owners(args: &IssueArgs) -> Result<Vec<Owner>, CliError> {
+    let owner = |name: &str, hosts: &[String]| Owner {
+        name: name.to_owned(),
+        hosts: args.hosts.iter().chain(hosts).cloned().collect(),
+    };
+    let mut owners: Vec<Owner> = args.names.iter().map(|name| owner(name, &[])).collect();
+    if let Some(file) = &args.names_from {
+        let text = rankguard_files::read_text(file, NAMES_BYTES).map_err(|problem| {
+            CliError::failure(
+                format!("cannot read {}", file.display()),
+                "one name a line, then its hosts",
+            )
+            .because(problem)
+        })?;
+        for line in text.lines().map(|line| line.split('#').next().unwrap_or_default()) {
+            let mut words = line.split_whitespace();
+            let Some(name) = words.next() else { continue };
+            let hosts: Vec<String> = words.map(str::to_owned).collect();
+            owners.push(owner(name, &hosts));
+        }
+    }
+    if owners.is_empty() {
+        owners.push(owner("", &[]));
+    }
+    let mut seen = BTreeSet::new();
+    match owners.iter().find(|owner| !seen.insert(&owner.name)) {
+        Some(twice) => Err(CliError::usage(
+            format!("{} is named twice", twice.name),
+            "each owner gets one certificate",
+        )),
+        None => Ok(owners),
+    }
+}
+
 fn issue(args: &IssueArgs) -> Result<(), CliError> {
     let role = Role::from(args.role);
-    if role == Role::Controller && args.hosts.is_empty() {
+    let owners = owners(args)?;
+    if role == Role::Controller && owners.iter().any(|owner| owner.hosts.is_empty()) {
         return Err(CliError::usage(
             "a controller's certificate names the hosts at which it is dialled, and none was given",
             "--host NAME or --host ADDRESS, as agents and operators write it; may be repeated",
         ));
     }
-    let wanted = Issue {
-        role,
-        name: args.name.clone(),
-        hosts: args.hosts.clone(),
-        days: args.days,
-    };
     let authority = Authority::open(&args.ca).map_err(refused)?;
-    let (card, files) = authority.issue(&wanted, &args.out).map_err(refused)?;
-    out::note(&format!("{} until {}", card.name, card.valid_until()));
-    let setting = |name: &str, path: &Path| out::line(&format!("{name} = {:?}", path.display().to_string()));
-    out::line("[identity]");
-    setting("ca", &files.ca);
-    setting("certificate", &files.certificate);
-    setting("key", &files.key);
+    let is_one = owners.len() == 1;
+    for Owner { name, hosts } in owners {
+        let folder = if is_one { args.out.clone() } else { args.out.join(&name) };
+        let wanted = Issue {
+            role,
+            name,
+            hosts,
+            days: args.days,
+        };
+        let (card, files) = authority.issue(&wanted, &folder).map_err(refused)?;
+        out::note(&format!("{} until {}", card.name, card.valid_until()));
+        if is_one {
+            let setting = |name: &str, path: &Path| out::line(&format!("{name} = {:?}", path.display().to_string()));
+            out::line("[identity]");
+            setting("ca", &files.ca);
+            setting("certificate", &files.certificate);
+            setting("key", &files.key);
+        } else {
+            out::line(&folder.display().to_string());
+        }
+    }
     Ok(())
 }
 
-fn show(file: &Path, format: &FormatArgs) -> Result<Exit, CliError> {
-    let failed = |what: String| {
-        let what = format!("{}: {what}", file.display());
-        CliError::failure(
-            what,
-            "`rankguard identity issue` makes certificates that this command can show",
-        )
+/// The certificates at a path: a file, or those of a directory and of its folders.
+fn certificates(path: &Path) -> Result<Vec<PathBuf>, CliError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries = std::fs::read_dir(path).map_err(|problem| {
+        CliError::failure(format!("cannot read {}", path.display()), "may this user read it?").because(problem)
+    })?;
+    let mut below: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    below.sort();
+    let folders = std::iter::once(path.to_owned()).chain(below.into_iter().filter(|path| path.is_dir()));
+    // An authority has ca.pem alone; whoever has a certificate has it beside the authority's.
+    let in_folder = |folder: PathBuf| {
+        let own = [folder.join("certificate.pem"), folder.join("ca.pem")];
+        own.into_iter().find(|file| file.is_file())
     };
-    let text =
-        rankguard_files::read_text(file, PEM_BYTES).map_err(|problem| failed(format!("cannot be read: {problem}")))?;
-    let card = Card::of_pem(text.as_bytes()).map_err(failed)?;
-    listing::print(format.format, &[Shown::from(&card)], COLUMNS);
-    Ok(match card.ends_soon() {
-        true => Exit::Finding,
-        false => Exit::Fine,
+    let found: Vec<PathBuf> = folders.filter_map(in_folder).collect();
+    if found.is_empty() {
+        return Err(CliError::failure(
+            format!("there is no certificate.pem in {} or its folders", path.display()),
+            "`rankguard identity issue --out DIR` makes one",
+        ));
+    }
+    Ok(found)
+}
+
+fn show(path: &Path, format: &FormatArgs) -> Result<Exit, CliError> {
+    let mut cards = Vec::new();
+    for file in certificates(path)? {
+        let failed = |what: String| {
+            let what = format!("{}: {what}", file.display());
+            CliError::failure(
+                what,
+                "`rankguard identity issue` makes certificates that this command can show",
+            )
+        };
+        let text = rankguard_files::read_text(&file, PEM_BYTES)
+            .map_err(|problem| failed(format!("cannot be read: {problem}")))?;
+        cards.push(Card::of_pem(text.as_bytes()).map_err(failed)?);
+    }
+    let shown: Vec<Shown> = cards.iter().map(Shown::from).collect();
+    listing::print(format.format, &shown, COLUMNS);
+    for card in cards.iter().filter(|card| card.ends_soon()) {
+        out::note(&format!("{} ends at {}", card.name, card.valid_until()));
+    }
+    Ok(if cards.iter().any(Card::ends_soon) {
+        Exit::Finding
+    } else {
+        Exit::Fine
     })
 }
 

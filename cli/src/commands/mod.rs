@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod bench;
 pub(crate) mod cancel;
+mod case_filter;
 pub(crate) mod cases;
 pub(crate) mod checkpoint;
 pub(crate) mod classify;
@@ -18,6 +19,7 @@ pub(crate) mod inject;
 pub(crate) mod keep;
 pub(crate) mod keep_arenas;
 pub(crate) mod local;
+pub(crate) mod logs;
 pub(crate) mod node;
 pub(crate) mod preflight;
 pub(crate) mod report;

@@ -1,13 +1,20 @@
-//! `rankguard node cordon|uncordon`.
+//! `rankguard node cordon|uncordon|show`.
+
+use std::collections::BTreeSet;
 
 use clap::{Args, Subcommand};
-use rankguard_model::NodeId;
+use rankguard_model::{Case, CaseId, CaseState, ClassId, JobId, NodeId, NodeView, Span, StatusView, Timestamp};
+use serde::Serialize;
 
-use crate::args::{CommonArgs, ControllerAddress};
+use crate::args::{CommonArgs, ControllerAddress, Format, FormatArgs};
+use crate::client::{Client, ClientError};
+use crate::config::nearest;
 use crate::error::CliError;
 use crate::exit::Exit;
+use crate::listing::{self, Column};
 use crate::out;
 use crate::runtime::block_on;
+use crate::words::{case_state, node_state, or_dash};
 
 /// `node`.
 #[derive(Debug, Clone, Args)]
@@ -20,10 +27,11 @@ pub(crate) struct NodeArgs {
 /// `node ...`.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum NodeAction {
-    /// Place nothing new on a node
+    /// Place nothing new on nodes
     Cordon {
-        /// Name of the node
-        node: String,
+        /// Names of the nodes
+        #[arg(required = true)]
+        nodes: Vec<String>,
         /// Why, for those who come after you
         #[arg(long, default_value = "cordoned by hand")]
         reason: String,
@@ -31,27 +39,191 @@ pub(crate) enum NodeAction {
         #[command(flatten)]
         address: ControllerAddress,
     },
-    /// Use a node again
+    /// Use nodes again; what was known against them is cleared
     Uncordon {
+        /// Names of the nodes
+        #[arg(required = true)]
+        nodes: Vec<String>,
+        /// Where the controller is.
+        #[command(flatten)]
+        address: ControllerAddress,
+    },
+    /// Show a node with its history: states, cases and jobs
+    Show {
         /// Name of the node
         node: String,
         /// Where the controller is.
         #[command(flatten)]
         address: ControllerAddress,
+        /// How to print.
+        #[command(flatten)]
+        format: FormatArgs,
     },
 }
 
 pub(crate) fn run(args: NodeArgs, common: &CommonArgs) -> Result<Exit, CliError> {
     match args.action {
-        NodeAction::Cordon { node, reason, address } => {
+        NodeAction::Cordon { nodes, reason, address } => {
             let client = address.client(common)?;
-            block_on(client.cordon(&NodeId::from(node.as_str()), &reason))??;
-            out::note(&format!("nothing new is placed on {node}; ranks that run there go on"));
+            block_on(each(&nodes, async |node| {
+                client.cordon(node, &reason).await?;
+                out::note(&format!("nothing new is placed on {node}; ranks that run there go on"));
+                Ok(())
+            }))?
         }
-        NodeAction::Uncordon { node, address } => {
+        NodeAction::Uncordon { nodes, address } => {
             let client = address.client(common)?;
-            block_on(client.uncordon(&NodeId::from(node.as_str())))??;
-            out::note(&format!("{node} may be used again"));
+            block_on(each(&nodes, async |node| {
+                client.uncordon(node).await?;
+                out::note(&format!("{node} may be used again"));
+                Ok(())
+            }))?
+        }
+        NodeAction::Show { node, address, format } => {
+            let client = address.client(common)?;
+            let history = block_on(history(&client, &NodeId::from(node.as_str())))??;
+            print(&history, format.format)
+        }
+    }
+}
+
+/// Does something to each node. A node that it fails for does not keep it from the others.
+async fn each(nodes: &[String], act: impl AsyncFn(&NodeId) -> Result<(), ClientError>) -> Result<Exit, CliError> {
+    let names: BTreeSet<&String> = nodes.iter().collect();
+    let mut failed: Vec<(&String, ClientError)> = Vec::new();
+    for name in names {
+        match act(&NodeId::from(name.as_str())).await {
+            Ok(()) => {}
+            Err(problem) if problem.is_away() => return Err(problem.into()),
+            Err(problem) => failed.push((name, problem)),
+        }
+    }
+    match failed.len() {
+        0 => Ok(Exit::Fine),
+        1 => Err(failed.remove(0).1.into()),
+        count => {
+            let lines = failed.iter().map(|(name, problem)| format!("\n{name}: {problem}"));
+            Err(CliError::failure(
+                format!(
+                    "{count} of {} nodes were not changed:{}",
+                    nodes.len(),
+                    lines.collect::<String>()
+                ),
+                "`rankguard status nodes` lists the nodes",
+            ))
+        }
+    }
+}
+
+/// A node and what became of it.
+#[derive(Debug, Serialize)]
+struct NodeHistory {
+    #[serde(flatten)]
+    node: NodeView,
+    /// Its states, oldest first.
+    states: Vec<Span>,
+    /// Cases that blame it or hold evidence of it, oldest first.
+    cases: Vec<NodeCase>,
+    /// Jobs with ranks that ran on it, as far as the controller remembers.
+    jobs: Vec<JobId>,
+}
+
+/// A case in the history of a node.
+#[derive(Debug, Serialize)]
+struct NodeCase {
+    case: CaseId,
+    state: CaseState,
+    since: Timestamp,
+    class: ClassId,
+    is_blamed: bool,
+    outcome: Option<String>,
+}
+
+async fn history(client: &Client, name: &NodeId) -> Result<NodeHistory, CliError> {
+    let (status, cases) = (client.status().await?, client.cases().await?);
+    let Some(node) = status.nodes.iter().find(|node| node.node == *name) else {
+        let known = status.nodes.iter().map(|node| node.node.as_str());
+        let hint = match nearest(name.as_str(), known) {
+            Some(near) => format!("did you mean {near}? `rankguard status nodes` lists the nodes"),
+            None => "`rankguard status nodes` lists the nodes".to_owned(),
+        };
+        return Err(CliError::usage(format!("no node {name} has joined"), hint));
+    };
+    Ok(NodeHistory {
+        node: node.clone(),
+        states: status
+            .node_spans
+            .iter()
+            .filter(|span| span.node == *name)
+            .cloned()
+            .collect(),
+        cases: cases.iter().filter_map(|case| node_case(case, name)).collect(),
+        jobs: jobs_on(&status, name),
+    })
+}
+
+fn jobs_on(status: &StatusView, node: &NodeId) -> Vec<JobId> {
+    let ran = status
+        .jobs
+        .iter()
+        .filter(|job| job.spans.iter().any(|span| span.node == *node));
+    ran.map(|job| job.spec.id.clone()).collect()
+}
+
+fn node_case(case: &Case, node: &NodeId) -> Option<NodeCase> {
+    let is_blamed = case.verdict.blamed.node() == Some(node);
+    let is_named = case.findings.iter().any(|finding| finding.entity.node() == Some(node));
+    (is_blamed || is_named).then(|| NodeCase {
+        case: case.id,
+        state: case.state,
+        since: case.first_at,
+        class: case.verdict.class.clone(),
+        is_blamed,
+        outcome: case.outcome.clone(),
+    })
+}
+
+const STATES: &[Column<Span>] = &[
+    ("state", |span| span.state.clone()),
+    ("from", |span| span.from.to_string()),
+    ("to", |span| or_dash(span.to)),
+];
+
+const CASES: &[Column<NodeCase>] = &[
+    ("case", |case| case.case.to_string()),
+    ("state", |case| case_state(case.state).to_owned()),
+    ("since", |case| case.since.to_string()),
+    ("class", |case| case.class.to_string()),
+    ("blamed", |case| if case.is_blamed { "yes" } else { "no" }.to_owned()),
+    ("outcome", |case| or_dash(case.outcome.as_ref())),
+];
+
+fn print(history: &NodeHistory, format: Format) -> Result<Exit, CliError> {
+    match format {
+        Format::Json => out::json(history),
+        Format::Jsonl => out::json_line(history),
+        Format::Csv => {
+            return Err(CliError::usage(
+                "a node does not fit into csv",
+                "--format json gives all of it",
+            ));
+        }
+        Format::Table => {
+            let node = &history.node;
+            out::line(&format!("node {}: {}", node.node, node_state(node.state)));
+            out::line(&format!("  reason          {}", or_dash(node.reason.as_ref())));
+            out::line(&format!("  slots           {}", node.slots));
+            out::line(&format!("  address         {}", node.address));
+            out::line(&format!("  failure domain  {}", node.failure_domain));
+            out::line(&format!("  job             {}", or_dash(node.job.as_ref())));
+            let jobs: Vec<&str> = history.jobs.iter().map(JobId::as_str).collect();
+            out::line(&format!("  jobs so far     {}", jobs.join(" ")));
+            out::line("");
+            out::text(&listing::table(&history.states, STATES));
+            if !history.cases.is_empty() {
+                out::line("");
+                out::text(&listing::table(&history.cases, CASES));
+            }
         }
     }
     Ok(Exit::Fine)

@@ -49,17 +49,24 @@ pub(crate) fn run(args: &ShellArgs, mut program: clap::Command) -> Result<Exit, 
             out::bytes(&script);
         }
         ShellAction::Man { out: folder } => {
-            pages(program, folder).map_err(|problem| {
+            let has_history = pages(program, folder).map_err(|problem| {
                 let what = format!("cannot write manual pages into {}", folder.display());
                 CliError::failure(what, "--out names another folder").because(problem)
             })?;
+            if !has_history {
+                out::note(
+                    "pages of dataset, study, replay and simulate are missing: rankguard-history is not beside this program",
+                );
+            }
             out::line(&folder.join("rankguard.1").display().to_string());
         }
     }
     Ok(Exit::Fine)
 }
 
-fn pages(program: clap::Command, folder: &Path) -> std::io::Result<()> {
+/// Writes the pages; returns whether those of the history commands are among them, which another program knows.
+fn pages(program: clap::Command, folder: &Path) -> std::io::Result<bool> {
     std::fs::create_dir_all(folder)?;
-    clap_mangen::generate_to(program, folder)
+    clap_mangen::generate_to(program, folder)?;
+    super::history::write_man_pages(folder)
 }

@@ -1,9 +1,11 @@
 //! `rankguard status`.
 
 use std::collections::BTreeSet;
+use std::io::IsTerminal as _;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use rankguard_model::{JobView, NodeView, StatusView};
+use rankguard_model::{JobState, JobView, NodeView, StatusView};
 use serde::Serialize;
 
 use crate::args::{ControllerAddress, Format, FormatArgs};
@@ -12,6 +14,7 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::listing::{self, Column};
 use crate::out;
+use crate::signals::Stop;
 use crate::words::{job_state, node_state, or_dash};
 
 /// `status`.
@@ -23,6 +26,15 @@ pub(crate) struct StatusArgs {
     /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
+    /// In tables also list jobs that are over
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// With json and jsonl, also print progress points and the states of nodes and ranks over time
+    #[arg(long)]
+    pub(crate) history: bool,
+    /// Print again every so many seconds, until Ctrl-C
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) watch: Option<u64>,
     /// What to list; json gives both
     #[arg(value_enum, default_value_t)]
     pub(crate) what: StatusPart,
@@ -88,12 +100,58 @@ pub(crate) async fn run(args: &StatusArgs, client: &Client) -> Result<Exit, CliE
             "`rankguard status nodes --format csv` and `rankguard status jobs --format csv` list each",
         ));
     }
-    let status = client.status().await?;
-    print(args, &status);
-    Ok(Exit::Fine)
+    let Some(seconds) = args.watch else {
+        print(args, client.status().await?);
+        return Ok(Exit::Fine);
+    };
+    let mut stop = Stop::catch().map_err(|problem| {
+        CliError::failure("cannot catch signals", "is this process short of file descriptors?").because(problem)
+    })?;
+    loop {
+        let status = client.status().await?;
+        if std::io::stdout().is_terminal() && args.format.format == Format::Table {
+            // Clears the screen; control characters never come from what is printed.
+            out::bytes(b"\x1b[2J\x1b[H");
+        }
+        out::note(&format!("{}, every {seconds} s", status.at));
+        print(args, status);
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
+            _ = stop.wait() => return Ok(Exit::Fine),
+        }
+    }
 }
 
-fn print(args: &StatusArgs, status: &StatusView) {
+/// Leaves out what was not asked for; returns how many jobs that are over are not shown.
+fn shorten(args: &StatusArgs, status: &mut StatusView) -> usize {
+    let is_machine = matches!(args.format.format, Format::Json | Format::Jsonl);
+    if is_machine && !args.history {
+        status.node_spans.clear();
+        for job in &mut status.jobs {
+            job.spans.clear();
+            job.progress.clear();
+        }
+    }
+    if args.all || args.format.format != Format::Table {
+        return 0;
+    }
+    let before = status.jobs.len();
+    status
+        .jobs
+        .retain(|job| !matches!(job.state, JobState::Finished | JobState::Stopped));
+    before - status.jobs.len()
+}
+
+fn print(args: &StatusArgs, mut status: StatusView) {
+    let over = shorten(args, &mut status);
+    print_parts(args, &status);
+    if over > 0 && args.what != StatusPart::Nodes {
+        let noun = if over == 1 { "job is" } else { "jobs are" };
+        out::note(&format!("{over} {noun} over; --all lists them"));
+    }
+}
+
+fn print_parts(args: &StatusArgs, status: &StatusView) {
     match (args.what, args.format.format) {
         (StatusPart::Nodes, format) => listing::print(format, &status.nodes, NODES),
         (StatusPart::Jobs, format) => listing::print(format, &status.jobs, JOBS),

@@ -15,7 +15,7 @@ const INTERVAL_S: u64 = 60;
 const TIMEOUT_S: u64 = 60;
 const DAY_S: u64 = 86_400;
 
-/// All checks, or what is wrong with the first that cannot be used.
+/// All checks, or what is wrong with each that cannot be used.
 pub(super) fn read(value: &DeValue<'_>) -> Result<Vec<PluginCheck>, String> {
     let DeValue::Array(tables) = value else {
         return Err("agent.checks is a list of tables; want [[agent.checks]]".to_owned());
@@ -24,18 +24,25 @@ pub(super) fn read(value: &DeValue<'_>) -> Result<Vec<PluginCheck>, String> {
         return Err(format!("{} checks; want at most {MOST}", tables.len()));
     }
     let mut checks: Vec<PluginCheck> = Vec::new();
+    let mut problems = Vec::new();
     for (at, table) in tables.iter().enumerate() {
         let here = |what: String| format!("check {} of agent.checks: {what}", at + 1);
         let DeValue::Table(table) = table.get_ref() else {
-            return Err(here("want a table [[agent.checks]]".to_owned()));
+            problems.push(here("want a table [[agent.checks]]".to_owned()));
+            continue;
         };
-        let check = one(table).map_err(here)?;
-        if checks.iter().any(|other| other.name == check.name) {
-            return Err(here(format!("the name {:?} is taken", check.name)));
+        match one(table) {
+            Err(problem) => problems.push(here(problem)),
+            Ok(check) if checks.iter().any(|other| other.name == check.name) => {
+                problems.push(here(format!("the name {:?} is taken", check.name)));
+            }
+            Ok(check) => checks.push(check),
         }
-        checks.push(check);
     }
-    Ok(checks)
+    if problems.is_empty() {
+        return Ok(checks);
+    }
+    Err(problems.join("; "))
 }
 
 fn one(table: &DeTable<'_>) -> Result<PluginCheck, String> {
@@ -85,24 +92,34 @@ fn one(table: &DeTable<'_>) -> Result<PluginCheck, String> {
     })
 }
 
-/// What is wrong with the class of a check, by the built-in catalogue and the files of `agent.catalogue`, which are read only
+/// What is wrong with the classes of checks, by the built-in catalogue and the files of `agent.catalogue`, which are read only
 /// where the former does not know a class.
-pub(super) fn unknown_class(checks: &[PluginCheck], files: Vec<PathBuf>) -> Option<String> {
-    let stranger = |catalogue: &Catalogue| checks.iter().find(|check| catalogue.class(&check.class).is_none());
-    let PluginCheck { name, class, .. } = stranger(Catalogue::builtin())?;
+pub(super) fn unknown_classes(checks: &[PluginCheck], files: Vec<PathBuf>) -> Vec<String> {
+    let strangers = |catalogue: &Catalogue| -> Vec<PluginCheck> {
+        let unknown = checks.iter().filter(|check| catalogue.class(&check.class).is_none());
+        unknown.cloned().collect()
+    };
+    let Some(PluginCheck { name, class, .. }) = strangers(Catalogue::builtin()).into_iter().next() else {
+        return Vec::new();
+    };
     let knowledge = Knowledge::new(files);
     if let Err(problem) = knowledge.reload() {
-        return Some(format!(
+        return vec![format!(
             "check {name}: class {class} is not built in, and the files of agent.catalogue cannot be used: {problem}"
-        ));
+        )];
     }
     knowledge.with_catalogue(|catalogue| {
-        let PluginCheck { name, class, .. } = stranger(catalogue)?;
-        let close = catalogue.similar_classes(class.as_str());
-        let close = close.first().unwrap_or(&"none");
-        Some(format!(
-            "check {name}: there is no class {class}; did you mean {close}?"
-        ))
+        let unknown = strangers(catalogue).into_iter();
+        unknown
+            .map(
+                |PluginCheck { name, class, .. }| match catalogue.similar_classes(class.as_str()).first() {
+                    Some(close) => format!("check {name}: there is no class {class}; did you mean {close}?"),
+                    None => format!(
+                        "check {name}: there is no class {class}; `rankguard taxonomy crosswalk` lists the classes"
+                    ),
+                },
+            )
+            .collect()
     })
 }
 
@@ -164,16 +181,16 @@ mod tests {
             parse(&format!("[[checks]]\nname = 'a'\ncommand = ['b']\nclass = '{class}'\n")).expect("it is fine")
         };
         assert_eq!(
-            unknown_class(&check("clock-skew"), vec!["/nowhere/at/all".into()]),
-            None
+            unknown_classes(&check("clock-skew"), vec!["/nowhere/at/all".into()]),
+            Vec::<String>::new()
         );
-        let problem = unknown_class(&check("clock-skwe"), Vec::new()).expect("there is none");
+        let problem = unknown_classes(&check("clock-skwe"), Vec::new()).remove(0);
         assert!(problem.contains("did you mean clock-skew?"), "{problem}");
-        let problem = unknown_class(&check("own-fault"), vec!["/nowhere/at/all".into()]).expect("it cannot be read");
+        let problem = unknown_classes(&check("own-fault"), vec!["/nowhere/at/all".into()]).remove(0);
         assert!(problem.contains("/nowhere/at/all"), "{problem}");
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("own.toml");
         std::fs::write(&file, OWN).expect("is written");
-        assert_eq!(unknown_class(&check("own-fault"), vec![file]), None);
+        assert!(unknown_classes(&check("own-fault"), vec![file]).is_empty());
     }
 }

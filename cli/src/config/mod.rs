@@ -4,6 +4,7 @@
 //! no setting is a mistake, too: a mistyped name must not be ignored in silence.
 
 mod checks;
+mod deployment;
 mod file;
 mod find;
 mod identity;
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
+pub(crate) use find::nearest;
 use key::Key;
 use keys::KEYS;
 pub(crate) use mistake::{Mistake, Mistakes, Origin};
@@ -98,10 +100,9 @@ impl Config {
         }
         mistakes.extend(config.half_an_identity());
         mistakes.extend(config.short_lease());
-        if let Some((Value::Checks(checks), at)) = config.values.get("agent.checks")
-            && let Some(what) = checks::unknown_class(checks, config.paths("agent.catalogue"))
-        {
-            mistakes.push(Mistake { at: at.clone(), what });
+        if let Some((Value::Checks(checks), at)) = config.values.get("agent.checks") {
+            let unknown = checks::unknown_classes(checks, config.paths("agent.catalogue"));
+            mistakes.extend(unknown.into_iter().map(|what| Mistake { at: at.clone(), what }));
         }
         if mistakes.is_empty() {
             return Ok(config);

@@ -140,7 +140,7 @@ impl Config {
         }
     }
 
-    fn text(&self, key: &str) -> String {
+    pub(super) fn text(&self, key: &str) -> String {
         self.value(key).map(Value::show).unwrap_or_default()
     }
 

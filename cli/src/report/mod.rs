@@ -57,7 +57,23 @@ pub(crate) fn write(input: &ReportInput, folder: &Path) -> io::Result<()> {
     let mut json = serde_json::to_vec_pretty(input)?;
     json.push(b'\n');
     put(folder, "report.json", &json)?;
-    put(folder, "report.html", page::page(input).as_bytes())
+    let pages = page::pages(input);
+    pages
+        .iter()
+        .try_for_each(|page| put(folder, &page.name, page.html.as_bytes()))?;
+    remove_older_pages(folder, pages.len())
+}
+
+/// Removes pages of an earlier, longer report in the same folder.
+fn remove_older_pages(folder: &Path, count: usize) -> io::Result<()> {
+    for number in count.. {
+        match std::fs::remove_file(folder.join(page::page_name(number))) {
+            Ok(()) => {}
+            Err(problem) if problem.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(problem) => return Err(problem),
+        }
+    }
+    Ok(())
 }
 
 fn put(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
@@ -76,9 +92,45 @@ mod tests {
         ReportInput::new("A <b>report</b>", status, cases, Some(sample::facts()))
     }
 
+    fn first_page(input: &ReportInput) -> String {
+        page::pages(input).remove(0).html
+    }
+
+    #[test]
+    fn pages_of_many_cases_are_bounded_and_have_each_case_once() {
+        let (status, cases) = sample::cluster();
+        let mut many = Vec::new();
+        for id in 1..=2_000 {
+            let mut case = cases[id % cases.len()].clone();
+            case.id = rankguard_model::CaseId(id as u64);
+            many.push(case);
+        }
+        let pages = page::pages(&ReportInput::new("Many", status, many, None));
+        assert!(pages.len() > 2 && pages.iter().all(|page| page.html.len() < 500_000));
+        for id in 1..=2_000 {
+            let mark = format!("id=\"case-{id}\"");
+            assert_eq!(pages.iter().filter(|page| page.html.contains(&mark)).count(), 1, "{id}");
+        }
+        assert!(pages[0].html.contains("id=\"case-2000\""), "the newest come first");
+        for (number, page) in pages.iter().enumerate() {
+            assert_eq!(page.name, page::page_name(number));
+            assert_eq!(page.html.contains("older cases"), number + 1 < pages.len());
+        }
+    }
+
+    #[test]
+    fn pages_of_an_earlier_report_are_removed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for number in 1..4 {
+            fs::write(folder.path().join(page::page_name(number)), "old").expect("written");
+        }
+        write(&input(), folder.path()).expect("written");
+        assert!(!folder.path().join(page::page_name(1)).exists() && !folder.path().join(page::page_name(3)).exists());
+    }
+
     #[test]
     fn a_report_needs_nothing_else_and_runs_nothing() {
-        let html = page::page(&input());
+        let html = first_page(&input());
         for forbidden in [
             "<script",
             "http-equiv",
@@ -96,7 +148,7 @@ mod tests {
 
     #[test]
     fn every_element_that_is_opened_is_closed() {
-        let html = page::page(&input());
+        let html = first_page(&input());
         let void = ["meta", "!DOCTYPE"];
         let mut open: Vec<&str> = Vec::new();
         for tag in html.split('<').skip(1) {
@@ -116,7 +168,7 @@ mod tests {
 
     #[test]
     fn every_case_is_told_with_its_five_taxonomies_and_delays() {
-        let html = page::page(&input());
+        let html = first_page(&input());
         let (_, cases) = sample::cluster();
         for case in &cases {
             assert!(html.contains(&format!("id=\"case-{}\"", case.id)), "case {}", case.id);
@@ -154,7 +206,7 @@ mod tests {
             open_cases: Vec::new(),
             at: sample::at(0),
         };
-        let html = page::page(&ReportInput::new("Empty", status, Vec::new(), None));
+        let html = first_page(&ReportInput::new("Empty", status, Vec::new(), None));
         assert!(html.contains("Nothing has failed"), "{html}");
     }
 

@@ -10,38 +10,137 @@ use crate::words;
 
 const STYLE: &str = include_str!("style.css");
 
-/// The page, complete.
-pub(super) fn page(input: &ReportInput) -> String {
-    let title = escape(&input.title);
+/// Largest page that is aimed at, bytes. A page has one case at least.
+const PAGE_BYTES: usize = 400_000;
+/// Of it, what the sections of jobs may take.
+const JOBS_BYTES: usize = 250_000;
+/// What a case adds besides its card: its row in the table.
+const ROW_BYTES: usize = 700;
+
+/// One file of the report.
+pub(super) struct ReportPage {
+    pub(super) name: String,
+    pub(super) html: String,
+}
+
+/// Name of the page with this number; the first one is the report.
+pub(super) fn page_name(number: usize) -> String {
+    match number {
+        0 => "report.html".to_owned(),
+        _ => format!("report-cases-{}.html", number + 1),
+    }
+}
+
+/// All pages: the report with the newest cases, then older cases.
+pub(super) fn pages(input: &ReportInput) -> Vec<ReportPage> {
     let status = &input.status;
     let start = start(input);
-    let mut html = format!(
+    let mut top = summary::tiles(input);
+    top.push_str(&job_sections(input));
+    let bottom = nodes(status);
+    let chunks = chunks(
+        &input.cases,
+        start,
+        PAGE_BYTES.saturating_sub(top.len() + bottom.len() + STYLE.len()),
+    );
+    let count = chunks.len();
+    let page = |(number, chunk): (usize, &[Case])| {
+        let mut body = if number == 0 { top.clone() } else { String::new() };
+        body.push_str(&cases_section(chunk, start, number, count));
+        if number == 0 {
+            body.push_str(&bottom);
+        }
+        ReportPage {
+            name: page_name(number),
+            html: frame(input, start, &body),
+        }
+    };
+    chunks.into_iter().enumerate().map(page).collect()
+}
+
+/// Cases of each page, newest page first, the cases of a page oldest first. The first page has `room` bytes for them.
+fn chunks(cases: &[Case], start: Timestamp, room: usize) -> Vec<&[Case]> {
+    let (mut chunks, mut left, mut room) = (Vec::new(), cases, room);
+    loop {
+        let mut from = left.len();
+        let mut bytes = 0;
+        while from > 0 {
+            bytes += cases::card(&left[from - 1], start).len() + ROW_BYTES;
+            if bytes > room && from < left.len() {
+                break;
+            }
+            from -= 1;
+        }
+        chunks.push(&left[from..]);
+        left = &left[..from];
+        room = PAGE_BYTES - STYLE.len();
+        if left.is_empty() {
+            return chunks;
+        }
+    }
+}
+
+fn frame(input: &ReportInput, start: Timestamp, body: &str) -> String {
+    let title = escape(&input.title);
+    format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
          <meta name=\"color-scheme\" content=\"light dark\"><title>{title}</title><style>{STYLE}</style></head><body>\
-         <header><h1>{title}</h1><p class=\"quiet\">As of {}. Times on the page are counted from {}.</p></header><main>",
-        escape(status.at.to_string()),
+         <header><h1>{title}</h1><p class=\"quiet\">As of {}. Times on the page are counted from {}.</p></header><main>{body}\
+         </main><footer><p class=\"quiet\">Written by rankguard; report.json beside this page has the same facts.</p></footer></body></html>\n",
+        escape(input.status.at.to_string()),
         escape(start.to_string())
-    );
-    html.push_str(&summary::tiles(input));
-    let mut jobs: Vec<&JobView> = status.jobs.iter().collect();
-    jobs.sort_by_key(|job| job.submitted_at);
-    jobs.iter()
-        .for_each(|job| html.push_str(&section(job, &input.cases, status)));
-    html.push_str("<section aria-labelledby=\"cases\"><h2 id=\"cases\">Cases</h2>");
-    if input.cases.is_empty() {
-        html.push_str("<p>Nothing has failed.</p>");
-    } else {
-        html.push_str("<p class=\"quiet\">Delays after the first evidence&#39;s own time.</p>");
-        html.push_str(&cases::table(&input.cases));
-        input
-            .cases
-            .iter()
-            .for_each(|case| html.push_str(&cases::card(case, start)));
+    )
+}
+
+/// The sections of the newest jobs, as many as there is room for.
+fn job_sections(input: &ReportInput) -> String {
+    let mut jobs: Vec<&JobView> = input.status.jobs.iter().collect();
+    jobs.sort_by_key(|job| std::cmp::Reverse(job.submitted_at));
+    let mut sections: Vec<String> = Vec::new();
+    let mut bytes = 0;
+    for job in &jobs {
+        let section = section(job, &input.cases, &input.status);
+        bytes += section.len();
+        if bytes > JOBS_BYTES && !sections.is_empty() {
+            break;
+        }
+        sections.push(section);
     }
+    let left = jobs.len() - sections.len();
+    sections.reverse();
+    let mut html = String::new();
+    if left > 0 {
+        let _ = write!(
+            html,
+            "<p class=\"quiet\">{left} older jobs are in report.json only.</p>"
+        );
+    }
+    html.push_str(&sections.concat());
+    html
+}
+
+fn cases_section(cases: &[Case], start: Timestamp, number: usize, count: usize) -> String {
+    let mut html = String::from("<section aria-labelledby=\"cases\"><h2 id=\"cases\">Cases</h2>");
+    if cases.is_empty() {
+        html.push_str("<p>Nothing has failed.</p></section>");
+        return html;
+    }
+    if count > 1 {
+        html.push_str("<p>");
+        if number > 0 {
+            let _ = write!(html, "<a href=\"{}\">newer cases</a> ", page_name(number - 1));
+        }
+        let _ = write!(html, "page {} of {count}", number + 1);
+        if number + 1 < count {
+            let _ = write!(html, " <a href=\"{}\">older cases</a>", page_name(number + 1));
+        }
+        html.push_str("</p>");
+    }
+    html.push_str("<p class=\"quiet\">Delays after the first evidence&#39;s own time.</p>");
+    html.push_str(&cases::table(cases));
+    cases.iter().for_each(|case| html.push_str(&cases::card(case, start)));
     html.push_str("</section>");
-    html.push_str(&nodes(status));
-    html.push_str("</main><footer><p class=\"quiet\">Written by rankguard; report.json beside this page has the same facts.</p></footer></body></html>\n");
     html
 }
 

@@ -56,6 +56,9 @@ pub(crate) struct RunArgs {
     /// Local user that the ranks run as; the nodes must allow it (agent.job_users)
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
+    /// Print the output of the ranks, each line with its rank
+    #[arg(long)]
+    pub(crate) output: bool,
     /// Accept a launcher (torchrun, accelerate launch, mpirun ...) as the program, where it is the only rank of each node
     #[arg(long)]
     pub(crate) allow_launcher: bool,

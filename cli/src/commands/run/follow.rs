@@ -7,6 +7,7 @@ use rankguard_model::{Case, CaseId, CaseState, Finding, JobId, JobState, JobView
 
 use super::checkpoint_news::CheckpointNews;
 use crate::client::{Client, ClientError};
+use crate::commands::logs::LogReader;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::out;
@@ -40,10 +41,12 @@ pub(super) struct Follower {
     reported_start: bool,
     checkpoints: CheckpointNews,
     finished: bool,
+    /// Prints the output of the ranks, where that is wanted.
+    reader: Option<LogReader>,
 }
 
 impl Follower {
-    pub(super) fn new(job: JobId) -> Self {
+    pub(super) fn new(job: JobId, reader: Option<LogReader>) -> Self {
         Self {
             job,
             line: String::new(),
@@ -54,6 +57,7 @@ impl Follower {
             reported_start: false,
             checkpoints: CheckpointNews::default(),
             finished: false,
+            reader,
         }
     }
 
@@ -100,6 +104,12 @@ impl Follower {
         self.report_start(view);
         self.checkpoints.print(view);
         self.tell(view);
+        if let Some(reader) = &mut self.reader {
+            reader.print_new(view, &status.nodes, client.network()).await;
+            if matches!(view.state, JobState::Finished | JobState::Stopped) {
+                reader.finish();
+            }
+        }
         self.finished = view.state == JobState::Finished;
         match view.state {
             JobState::Finished => Ok(self.has_saved(view).then_some(Exit::Fine)),
@@ -190,11 +200,11 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
     let reason = view.reason.as_deref().unwrap_or("no reason was given");
     let mut what = format!("job {} was stopped: {reason}", view.spec.id);
     if reason == CANCELLED {
-        return CliError::failure(what, "`rankguard cases` lists what was seen before");
+        return CliError::failure(what, "`rankguard cases` lists what was seen before").exiting(Exit::JobCancelled);
     }
     let case = cases.iter().rfind(|case| case.job.as_ref() == Some(&view.spec.id));
     let Some(case) = case else {
-        return CliError::failure(what, "`rankguard cases` lists what was seen");
+        return CliError::failure(what, "`rankguard cases` lists what was seen").exiting(Exit::JobFailed);
     };
     let verdict = &case.verdict;
     what.push_str(&format!(
@@ -210,7 +220,7 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
         None => verdict.mitigation.advice.trim_end_matches('.').to_owned(),
     };
     let hint = format!("{}; `rankguard cases show {}` tells all", advice, case.id);
-    CliError::failure(what, hint)
+    CliError::failure(what, hint).exiting(Exit::JobFailed)
 }
 
 /// What to do about a module that Python did not find: names the interpreter.

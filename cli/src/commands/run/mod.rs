@@ -8,11 +8,13 @@ pub(in crate::commands) mod resume;
 mod spec;
 mod submitter;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 pub(crate) use args::RunArgs;
 
 use crate::client::Client;
+use crate::commands::logs::LogReader;
 use crate::error::CliError;
 use crate::exit::Exit;
 use crate::out;
@@ -26,6 +28,7 @@ const CANCEL_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(args: RunArgs, client: &Client) -> Result<Exit, CliError> {
     let detach = args.detach;
+    let output = args.output;
     let mut stop = Stop::catch().map_err(|problem| {
         CliError::failure("cannot catch signals", "is this process short of file descriptors?").because(problem)
     })?;
@@ -42,11 +45,17 @@ pub(crate) async fn run(args: RunArgs, client: &Client) -> Result<Exit, CliError
     out::line(job.as_str());
     if detach {
         out::note(&format!(
-            "submitted; `rankguard status` shows it, `rankguard cancel {job}` stops it"
+            "submitted; `rankguard status` shows it, `rankguard logs {job}` its output, `rankguard cancel {job}` stops it"
         ));
         return Ok(Exit::Fine);
     }
-    let mut follower = Follower::new(job.clone());
+    if !output {
+        out::note(&format!(
+            "`rankguard logs {job}` shows the output of its ranks, --output prints it here"
+        ));
+    }
+    let reader = output.then(|| LogReader::new(job.clone(), BTreeSet::new(), None));
+    let mut follower = Follower::new(job.clone(), reader);
     tokio::select! {
         ended = follower.follow(client) => ended,
         signal = stop.wait() => {

@@ -1,0 +1,328 @@
+//! `rankguard logs`: the output of a job's ranks, read from the agents that keep it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use clap::Args;
+use rankguard_identity::{DialError, Expected, Network};
+use rankguard_model::{Generation, JobId, JobState, JobView, NodeId, NodeState, NodeView, Rank, StatusView};
+use rankguard_proto::v1;
+use rankguard_proto::v1::rank_logs_client::RankLogsClient;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::args::ControllerAddress;
+use crate::client::Client;
+use crate::config::nearest;
+use crate::error::CliError;
+use crate::exit::Exit;
+use crate::out;
+
+/// Longest wait for an agent.
+const AGENT_LIMIT: Duration = Duration::from_secs(10);
+/// Between two looks at files that grow.
+const POLL: Duration = Duration::from_millis(300);
+/// Bytes that are asked for at a time.
+const PIECE: u32 = 256 << 10;
+/// Bytes before the end of a file in which its last lines are looked for.
+const TAIL_BYTES: u64 = 4 << 20;
+/// Longest part of a line that is kept until its end comes.
+const LINE_MAX: usize = 64 << 10;
+
+/// `logs`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct LogsArgs {
+    /// Name of the job
+    pub(crate) job: String,
+    /// Only this rank; may be repeated
+    #[arg(long, value_name = "RANK")]
+    pub(crate) rank: Vec<u32>,
+    /// Output of this generation [default: the newest]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) generation: Option<u64>,
+    /// Only the last lines of each stream
+    #[arg(long, value_name = "LINES")]
+    pub(crate) tail: Option<usize>,
+    /// Print what is added, until the job has ended
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Where the controller is.
+    #[command(flatten)]
+    pub(crate) address: ControllerAddress,
+}
+
+pub(crate) async fn run(args: &LogsArgs, client: &Client) -> Result<Exit, CliError> {
+    let job = JobId::from(args.job.as_str());
+    let mut reader = LogReader::new(job, args.rank.iter().copied().map(Rank).collect(), args.tail);
+    reader.generation = args.generation.map(Generation);
+    loop {
+        let status = client.status().await?;
+        let view = known(&reader.job, &status)?;
+        // Read after the state was asked: what a rank wrote before its end is there.
+        reader.print_new(view, &status.nodes, client.network()).await;
+        let is_over = matches!(view.state, JobState::Finished | JobState::Stopped);
+        if !args.follow || is_over {
+            break;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    reader.finish();
+    if reader.streams.is_empty() {
+        let what = format!("no agent keeps output of job {}", reader.job);
+        let what = match reader.away.len() {
+            0 => what,
+            _ => format!("{what}; not asked: {}", reader.missing()),
+        };
+        return Err(CliError::failure(
+            what,
+            "`rankguard status` shows its nodes; output stays below jobs/ of agent.state_dir",
+        ));
+    }
+    Ok(if reader.away.is_empty() {
+        Exit::Fine
+    } else {
+        Exit::Finding
+    })
+}
+
+fn known<'a>(job: &JobId, status: &'a StatusView) -> Result<&'a JobView, CliError> {
+    status.jobs.iter().find(|view| view.spec.id == *job).ok_or_else(|| {
+        let names = status.jobs.iter().map(|view| view.spec.id.as_str());
+        let hint = match nearest(job.as_str(), names) {
+            Some(near) => format!("did you mean {near}? `rankguard status jobs --all` lists the jobs"),
+            None => "`rankguard status jobs --all` lists the jobs".to_owned(),
+        };
+        CliError::usage(format!("there is no job {job}"), hint)
+    })
+}
+
+/// One stream of one rank: node, generation, rank, and whether it is standard error.
+type StreamKey = (NodeId, Generation, Rank, bool);
+
+/// What was read of a stream.
+#[derive(Debug, Default)]
+struct Stream {
+    offset: u64,
+    /// The part of a line whose end has not come.
+    rest: Vec<u8>,
+}
+
+/// Prints the output of a job's ranks as it grows.
+pub(crate) struct LogReader {
+    job: JobId,
+    /// Empty for all.
+    ranks: BTreeSet<Rank>,
+    /// The generation to read; the one that acts where none was given.
+    generation: Option<Generation>,
+    tail: Option<usize>,
+    streams: BTreeMap<StreamKey, Stream>,
+    channels: BTreeMap<NodeId, Channel>,
+    /// Nodes whose output could not be read, and why.
+    away: BTreeMap<NodeId, String>,
+}
+
+impl LogReader {
+    /// Nothing was read yet. `tail` is the number of lines of each stream to begin with.
+    pub(crate) fn new(job: JobId, ranks: BTreeSet<Rank>, tail: Option<usize>) -> Self {
+        Self {
+            job,
+            ranks,
+            generation: None,
+            tail,
+            streams: BTreeMap::new(),
+            channels: BTreeMap::new(),
+            away: BTreeMap::new(),
+        }
+    }
+
+    /// Prints what the ranks have written since the last call.
+    pub(crate) async fn print_new(&mut self, view: &JobView, nodes: &[NodeView], network: &Network) {
+        let generation = self.generation.unwrap_or(view.generation);
+        for node in nodes_of(view, generation) {
+            let known = nodes.iter().find(|view| view.node == node);
+            let read = match known {
+                Some(known) if known.state != NodeState::Lost => self.read_node(known, generation, network).await,
+                _ => Err("its agent is away".to_owned()),
+            };
+            match read {
+                Ok(()) => drop(self.away.remove(&node)),
+                Err(problem) => self.note_away(node, problem),
+            }
+        }
+    }
+
+    fn note_away(&mut self, node: NodeId, problem: String) {
+        self.channels.remove(&node);
+        if self.away.get(&node) != Some(&problem) {
+            out::note(&format!(
+                "output of job {} on node {node} cannot be read: {problem}",
+                self.job
+            ));
+        }
+        self.away.insert(node, problem);
+    }
+
+    /// The nodes that could not be read, with the reasons.
+    fn missing(&self) -> String {
+        let words: Vec<String> = self.away.iter().map(|(node, why)| format!("{node} ({why})")).collect();
+        words.join(", ")
+    }
+
+    async fn read_node(&mut self, node: &NodeView, generation: Generation, network: &Network) -> Result<(), String> {
+        let mut client = self.client(node, network)?;
+        let request = v1::LogsRequest {
+            job: self.job.to_string(),
+            generation: generation.0,
+        };
+        let listed = client.list_logs(request).await.map_err(|status| reason(&status))?;
+        for file in listed.into_inner().files {
+            let rank = Rank(file.rank);
+            if self.ranks.is_empty() || self.ranks.contains(&rank) {
+                let key = (node.node.clone(), Generation(file.generation), rank, file.is_error);
+                self.read_stream(&mut client, key, file.bytes).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_stream(
+        &mut self,
+        client: &mut RankLogsClient<Channel>,
+        key: StreamKey,
+        bytes: u64,
+    ) -> Result<(), String> {
+        let is_new = !self.streams.contains_key(&key);
+        let tail = self.tail.filter(|_| is_new);
+        let mut stream = self.streams.remove(&key).unwrap_or_default();
+        if tail.is_some() {
+            stream.offset = bytes.saturating_sub(TAIL_BYTES);
+        }
+        let mut lines: Vec<String> = Vec::new();
+        let read = loop {
+            let request = v1::ReadLogRequest {
+                job: self.job.to_string(),
+                generation: key.1.0,
+                rank: key.2.0,
+                is_error: key.3,
+                offset: stream.offset,
+                bytes_max: PIECE,
+            };
+            let piece = match client.read_log(request).await {
+                Ok(piece) => piece.into_inner(),
+                Err(status) => break Err(reason(&status)),
+            };
+            if piece.data.is_empty() {
+                break Ok(());
+            }
+            stream.offset += piece.data.len() as u64;
+            stream.take(&piece.data, &mut lines);
+            if tail.is_none() {
+                self.print(&key, lines.drain(..));
+            }
+        };
+        let skipped = tail.map_or(0, |tail| lines.len().saturating_sub(tail));
+        self.print(&key, lines.into_iter().skip(skipped));
+        self.streams.insert(key, stream);
+        read
+    }
+
+    /// Prints lines; each with its rank where there are several.
+    fn print(&self, key: &StreamKey, lines: impl Iterator<Item = String>) {
+        let is_one = self.ranks.len() == 1;
+        for line in lines {
+            match is_one {
+                true => out::line(&line),
+                false => out::line(&format!("[rank {}] {line}", key.2)),
+            }
+        }
+    }
+
+    /// Prints lines that have no end.
+    pub(crate) fn finish(&mut self) {
+        let mut rests = Vec::new();
+        for (key, stream) in &mut self.streams {
+            if !stream.rest.is_empty() {
+                let rest = std::mem::take(&mut stream.rest);
+                rests.push((key.clone(), String::from_utf8_lossy(&rest).into_owned()));
+            }
+        }
+        for (key, rest) in rests {
+            self.print(&key, std::iter::once(rest));
+        }
+    }
+
+    fn client(&mut self, node: &NodeView, network: &Network) -> Result<RankLogsClient<Channel>, String> {
+        let channel = match self.channels.get(&node.node) {
+            Some(channel) => channel.clone(),
+            None => {
+                let endpoint = Endpoint::from_shared(format!("http://{}", node.address)).map_err(|e| e.to_string())?;
+                let connector = network.connector(Expected::Agent(node.node.clone()), AGENT_LIMIT);
+                let channel = endpoint.timeout(AGENT_LIMIT).connect_with_connector_lazy(connector);
+                self.channels.insert(node.node.clone(), channel.clone());
+                channel
+            }
+        };
+        Ok(RankLogsClient::new(channel).max_decoding_message_size(rankguard_proto::MESSAGE_BYTES_MAX))
+    }
+}
+
+impl Stream {
+    /// Cuts what was read into lines. A line without an end is cut where it becomes too long.
+    fn take(&mut self, data: &[u8], lines: &mut Vec<String>) {
+        for part in data.split_inclusive(|byte| *byte == b'\n') {
+            self.rest.extend_from_slice(part);
+            if part.ends_with(b"\n") || self.rest.len() >= LINE_MAX {
+                let line = std::mem::take(&mut self.rest);
+                let text = String::from_utf8_lossy(&line);
+                lines.push(text.trim_end_matches(['\n', '\r']).to_owned());
+            }
+        }
+    }
+}
+
+/// The nodes on which ranks of a generation ran.
+fn nodes_of(view: &JobView, generation: Generation) -> BTreeSet<NodeId> {
+    let spans = view.spans.iter().filter(|span| span.generation == Some(generation));
+    let placed = view.placements.iter().filter(|_| view.generation == generation);
+    spans
+        .map(|span| span.node.clone())
+        .chain(placed.map(|place| place.node.clone()))
+        .collect()
+}
+
+fn reason(status: &tonic::Status) -> String {
+    if status.code() == tonic::Code::Unimplemented {
+        return "its agent is older than this command".to_owned();
+    }
+    match DialError::within(status) {
+        Some(dial) => dial.words(),
+        None => status.message().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_become_lines_wherever_they_are_cut() {
+        let text = "one\r\ntwo\n\nthree \u{1F643}\nrest";
+        for size in 1..text.len() {
+            let (mut stream, mut lines) = (Stream::default(), Vec::new());
+            for piece in text.as_bytes().chunks(size) {
+                stream.take(piece, &mut lines);
+            }
+            assert_eq!(lines, ["one", "two", "", "three \u{1F643}"], "pieces of {size}");
+            assert_eq!(stream.rest, b"rest");
+        }
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_cut() {
+        let (mut stream, mut lines) = (Stream::default(), Vec::new());
+        for _ in 0..20 {
+            stream.take(&vec![b'x'; LINE_MAX / 4], &mut lines);
+        }
+        assert_eq!(lines.len(), 5);
+        assert!(stream.rest.len() < LINE_MAX);
+    }
+}
