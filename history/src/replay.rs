@@ -126,8 +126,10 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
                 .map_err(|problem| problem.to_string()),
         );
     }
-    for path in &found.logs {
-        let feed = Feed::open(path, labels.clone(), brains.len() == 1, &brains[0]);
+    let newest = feed::newest_moment(&found.logs);
+    for log in &found.logs {
+        let path = &log.path;
+        let feed = Feed::open(log, newest, labels.clone(), brains.len() == 1, &brains[0]);
         keep(
             path,
             feed.map(|feed| Stream::Log(Box::new(feed)))
@@ -182,6 +184,12 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
     merge.finish(&mut tally);
     tally.seconds = begun.elapsed().as_secs_f64();
     print::print(args.format.format, &tally);
+    if tally.cases() == 0 && tally.evidence > 0 {
+        out::note(
+            "lines of job logs open no case by themselves: the controller concludes when a rank ends, which a log does not record; \
+             `rankguard diagnose` reads logs as those of runs that are over",
+        );
+    }
     Ok(if tally.cases() > 0 { Exit::Finding } else { Exit::Fine })
 }
 
@@ -216,7 +224,7 @@ fn sent_into(args: &ReplayArgs, sent: u64, tally: &Tally) -> Exit {
     Exit::Fine
 }
 
-fn read_labels(path: &Path, logs: &[PathBuf]) -> Result<Labels, CliError> {
+fn read_labels(path: &Path, logs: &[files::FoundLog]) -> Result<Labels, CliError> {
     if logs.len() != 1 {
         return Err(CliError::usage(
             format!("--labels is for one log, and there are {}", logs.len()),

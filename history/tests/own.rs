@@ -330,3 +330,28 @@ fn packed_logs_are_replayed() {
     let found = json(&["replay", dir.path().to_str().unwrap(), "--format", "json"]);
     assert_eq!(counts(&found), [("gpu-fallen-off-bus".to_owned(), 1)]);
 }
+
+#[test]
+fn a_folder_of_logs_is_replayed_as_it_is_diagnosed() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = dir.path().join("gpu-07");
+    fs::create_dir(&node).unwrap();
+    let kernel = "Nov 23 10:04:10 gpu-07 kernel: NVRM: Xid (PCI:0000:9b:00): 79, pid=4021, name=python, GPU has fallen off the bus.\n";
+    fs::write(node.join("syslog"), kernel).unwrap();
+    let trainer = "2026-11-23 10:03:50,100 INFO step 100 loss 2.1\n2026-11-23 10:04:12,100 ERROR CUDA out of memory\n";
+    fs::write(dir.path().join("train.log"), trainer).unwrap();
+    let path = dir.path().to_str().unwrap();
+    let replayed = json(&["replay", path, "--format", "json"]);
+    assert_eq!(
+        counts(&replayed),
+        [("gpu-fallen-off-bus".to_owned(), 1)],
+        "{replayed:#}"
+    );
+    // A job's log alone opens no case, and the answer says why.
+    let alone = history(&["replay", dir.path().join("train.log").to_str().unwrap()]);
+    let notes = String::from_utf8(alone.stderr).unwrap();
+    assert!(
+        notes.contains("open no case by themselves") && notes.contains("rankguard diagnose"),
+        "{notes}"
+    );
+}

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use rankguard_faults::line::{self, LineClock};
-use rankguard_model::{NodeId, Rank, Source};
+use rankguard_faults::line::{self, LineClock, YearHint};
+use rankguard_model::{NodeId, Rank, Source, Timestamp};
 
 /// Lines that the guess looks at.
 pub const SAMPLE: usize = 300;
@@ -88,8 +88,123 @@ fn torchrun_rank(root: &Path, path: &Path) -> Option<u32> {
     rank.parse().ok()
 }
 
-/// The node that a path names: `node-07/`, `worker-2.log`, `host12/`.
+/// The newest moment that lines of a log tell with a year.
+pub fn newest_moment(lines: &[String]) -> Option<Timestamp> {
+    let clock = LineClock::default();
+    let moments = lines
+        .iter()
+        .filter_map(|text| line::parse(&line::clean(text), &clock).at);
+    moments.max()
+}
+
+/// What tells the year of clocks without one: a moment of the same incident where there is one, else when the file was written.
+pub fn year_hint(newest: Option<Timestamp>, path: &Path) -> Option<YearHint> {
+    if let Some(newest) = newest {
+        return Some(YearHint::Near(newest));
+    }
+    let written = std::fs::metadata(path).and_then(|meta| meta.modified()).ok()?;
+    let since = written.duration_since(std::time::UNIX_EPOCH).ok()?;
+    let at = i64::try_from(since.as_nanos()).ok()?;
+    Some(YearHint::WrittenBy(Timestamp(at)))
+}
+
+/// First words of names that are numbered and are no hosts.
+const NO_HOSTS: &[&str] = &[
+    "array",
+    "attempt",
+    "batch",
+    "case",
+    "checkpoint",
+    "ckpt",
+    "day",
+    "dmesg",
+    "epoch",
+    "err",
+    "error",
+    "eval",
+    "exp",
+    "experiment",
+    "file",
+    "fold",
+    "gen",
+    "generation",
+    "incident",
+    "iter",
+    "iteration",
+    "job",
+    "jobs",
+    "kern",
+    "kmsg",
+    "local",
+    "log",
+    "logs",
+    "loop",
+    "messages",
+    "none",
+    "out",
+    "output",
+    "part",
+    "phase",
+    "pid",
+    "proc",
+    "process",
+    "rank",
+    "ranks",
+    "restart",
+    "run",
+    "sample",
+    "seed",
+    "shard",
+    "slurm",
+    "stage",
+    "stderr",
+    "stdout",
+    "step",
+    "syslog",
+    "task",
+    "test",
+    "train",
+    "trial",
+    "try",
+    "v",
+    "version",
+    "week",
+    "xid",
+];
+
+/// Whether a folder, or a file without its ending, is called like a host: a word, and a number at the end (`gpu-07`,
+/// `dgx-h100-007`, `ip-10-0-0-17`). Names of files need the dash: `gpu3.log` is the log of a device.
+fn is_host_name(stem: &str, is_folder: bool) -> bool {
+    let plain = stem
+        .bytes()
+        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    let word: &str = stem.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default();
+    let number = stem.rsplit('-').next().unwrap_or_default();
+    let has_dash = number.len() < stem.len() && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+    let is_device = word == "gpu" && number.len() < 2;
+    plain
+        && !word.is_empty()
+        && stem.ends_with(|c: char| c.is_ascii_digit())
+        && !NO_HOSTS.contains(&word)
+        && (has_dash && (is_folder || !is_device) || is_folder && word.len() > 1 && !is_device)
+}
+
+/// The node that a path names: `node-07/`, `worker-2.log`, `gpu-07/`, `ip-10-0-0-17.log`.
 pub fn node(root: &Path, path: &Path) -> Option<NodeId> {
+    named_node(root, path).or_else(|| host_node(root, path))
+}
+
+fn host_node(root: &Path, path: &Path) -> Option<NodeId> {
+    let parts: Vec<String> = parts(root, path).collect();
+    let last = parts.len().saturating_sub(1);
+    let found = parts.iter().enumerate().rev().find_map(|(at, part)| {
+        let stem = part.split('.').next().unwrap_or(part);
+        is_host_name(stem, at < last).then_some(stem)
+    });
+    found.map(NodeId::from)
+}
+
+fn named_node(root: &Path, path: &Path) -> Option<NodeId> {
     parts(root, path).rev().find_map(|part| {
         let stem = part.split('.').next().unwrap_or(&part);
         ["node", "worker", "host"].iter().find_map(|word| {
@@ -136,6 +251,13 @@ mod tests {
         check("/logs/crank.log", None, None);
         check("/logs/none_x1/attempt_0/3/stderr.log", Some(3), None);
         check("/logs/node-1/attempt_0/3/stderr.log", None, Some("node-1"));
+        check("/logs/gpu-07/syslog", None, Some("gpu-07"));
+        check("/logs/dgx-h100-007.cluster.local/dmesg", None, Some("dgx-h100-007"));
+        check("/logs/ip-10-0-0-17.log", None, Some("ip-10-0-0-17"));
+        check("/logs/gpu3.log", None, None);
+        check("/logs/run1/attempt-2/train.log", None, None);
+        check("/logs/2026-11-23/out.log", None, None);
+        check("/logs/tcn12/rank-3.err", Some(3), Some("tcn12"));
     }
 
     #[test]

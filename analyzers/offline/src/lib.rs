@@ -25,6 +25,7 @@ mod statement;
 mod stream;
 mod tasks;
 mod verdicts;
+mod worker_failures;
 
 pub use error_file::{ErrorFile, error_file};
 pub use flight::{FoundDump, join};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr_iter, memrchr};
 use rankguard_diagnosis::Sign;
-use rankguard_faults::line::LineClock;
+use rankguard_faults::line::{LineClock, YearHint};
 use rankguard_faults::{Matcher, Observation, Stream, Triage};
 use rankguard_model::{
     Body, Entity, Evidence, EvidenceId, Generation, JobId, NodeId, Rank, Sequence, Source, Timestamp,
@@ -18,6 +18,7 @@ use crate::overcome;
 use crate::progress::{WorkLine, is_completion, is_progress, is_retried, labelled_rank, tells_finite_loss};
 use crate::stream::{ReadStream, Seen};
 use crate::tasks::forget_task_ranks;
+use crate::worker_failures::WorkerFailures;
 
 /// The job that offline logs belong to; there is no fleet to ask.
 pub(crate) const JOB: &str = "job";
@@ -46,6 +47,8 @@ pub struct Origin {
     pub node: Option<NodeId>,
     /// When it was written, for a file whose lines have no clock of their own.
     pub at: Option<Timestamp>,
+    /// What tells the year of clocks without one.
+    pub year: Option<YearHint>,
     /// How far the clock of its node is ahead of the reference, ns, where somebody measured it.
     pub ahead_ns: Option<i64>,
 }
@@ -60,6 +63,7 @@ pub struct Reader {
     completed: Vec<u64>,
     finite_loss: Option<u64>,
     records: RunRecords,
+    failures: WorkerFailures,
     lines: u64,
     /// Whether a launcher numbers the processes of a node.
     has_local_ranks: bool,
@@ -83,7 +87,10 @@ impl Reader {
         let stream = Stream {
             source,
             rank: origin.rank,
-            clock: LineClock::default(),
+            clock: LineClock {
+                hint: origin.year,
+                ..LineClock::default()
+            },
         };
         let triage = Triage::new(matcher, stream);
         Self {
@@ -95,6 +102,7 @@ impl Reader {
             completed: Vec::new(),
             finite_loss: None,
             records: RunRecords::default(),
+            failures: WorkerFailures::default(),
             lines: 0,
             has_local_ranks: false,
             partial: None,
@@ -212,6 +220,7 @@ impl Reader {
             self.completed.push(self.lines);
         }
         self.records.read(self.lines, line);
+        self.failures.read(self.lines, line);
     }
 
     /// The stream, once its last line was read.
@@ -223,6 +232,7 @@ impl Reader {
             self.keep(observation);
         }
         self.seen.sort_by_key(|seen| seen.first_line);
+        self.failures.place(&mut self.seen);
         if self.has_local_ranks {
             forget_task_ranks(&mut self.seen);
         }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use rankguard_faults::line::YearHint;
 use rankguard_faults::{Catalogue, Matcher};
 use rankguard_model::{NodeId, Rank, Source};
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::guess;
 use crate::incident;
 use crate::reading::{Origin, Reader};
 use crate::verdicts::{OfflineCase, conclude};
@@ -82,6 +84,11 @@ impl Record {
     /// The same with another catalogue than the built-in one, and its signatures.
     pub fn classify_with(self, catalogue: &Catalogue, matcher: &Arc<Matcher>) -> OfflineCase {
         let id = self.id.clone();
+        let moments = self
+            .sources
+            .iter()
+            .filter_map(|stream| guess::newest_moment(&stream.lines));
+        let year = moments.max().map(YearHint::Near);
         let streams = self
             .sources
             .into_iter()
@@ -94,6 +101,7 @@ impl Record {
                         source: Some(source(&stream.kind)),
                         rank: stream.rank.map(Rank),
                         node: stream.node.map(NodeId::from),
+                        year,
                         ..Origin::default()
                     },
                 );

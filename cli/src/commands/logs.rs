@@ -219,7 +219,9 @@ impl LogReader {
                 self.print(&key, lines.drain(..));
             }
         };
-        let skipped = tail.map_or(0, |tail| lines.len().saturating_sub(tail));
+        // A last line without an end is one of them.
+        let rest = usize::from(!stream.rest.is_empty());
+        let skipped = tail.map_or(0, |tail| (lines.len() + rest).saturating_sub(tail).min(lines.len()));
         self.print(&key, lines.into_iter().skip(skipped));
         self.streams.insert(key, stream);
         read

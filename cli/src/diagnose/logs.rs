@@ -1,11 +1,12 @@
 //! Logs: one file as one stream; a file that cannot be read becomes a problem.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rankguard_files::{ReadBudget, read_text};
-use rankguard_model::{NodeId, Source};
+use rankguard_model::{NodeId, Source, Timestamp};
 use rankguard_offline::{ErrorFile, Origin, ReadStream, Reader, error_file, guess};
 
 use super::{Rules, files};
@@ -15,12 +16,15 @@ pub(crate) type Clocks = BTreeMap<NodeId, i64>;
 
 /// Error files are short; anything longer is something else.
 const ERROR_FILE_BYTES: u64 = 1 << 20;
+/// Bytes of a file in which a moment with a year is looked for.
+const HEAD_BYTES: u64 = 64 << 10;
 
 /// Reads a file below `root`, whose names may tell node and rank.
 pub(super) fn read(
     root: &Path,
     path: &Path,
     clocks: &Clocks,
+    newest: Option<Timestamp>,
     rules: &Rules,
     budget: &ReadBudget,
     problems: &mut Vec<String>,
@@ -34,6 +38,7 @@ pub(super) fn read(
         ahead_ns: node.as_ref().and_then(|node| clocks.get(node).copied()),
         node,
         at: None,
+        year: guess::year_hint(newest, path),
     };
     if let Some(file) = torchrun_error(path) {
         let mut reader = reader(Origin {
@@ -74,6 +79,26 @@ pub(super) fn read(
         problems.push(format!("{}: read up to line {read} only: {error}", path.display()));
     }
     Some(reader.finish())
+}
+
+/// The newest moment that the heads of some files tell with a year: clocks without one are read by it.
+pub(super) fn newest_moment(paths: &[PathBuf]) -> Option<Timestamp> {
+    let moments = paths.iter().filter_map(|path| {
+        // Standard input and pipes give their bytes once.
+        path.is_file().then_some(())?;
+        let mut head = Vec::new();
+        let file = std::fs::File::open(path).ok()?;
+        let packed = Box::new(std::io::BufReader::new(file));
+        let text = rankguard_files::unpacked(packed, Some(HEAD_BYTES)).ok()?;
+        text.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
+        let lines: Vec<String> = head
+            .split(|byte| *byte == b'\n')
+            .take(guess::SAMPLE)
+            .map(|line| String::from_utf8_lossy(line).into_owned())
+            .collect();
+        guess::newest_moment(&lines)
+    });
+    moments.max()
 }
 
 /// The file as torchrun's record of a failed worker, if it is one.

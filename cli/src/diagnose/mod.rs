@@ -143,7 +143,9 @@ pub(crate) fn diagnose(paths: &[PathBuf], clocks: &logs::Clocks, rules: &Rules, 
     let mut found = Diagnoses::default();
     for path in paths {
         let (mut streams, mut dumped) = (Vec::new(), Vec::new());
-        for file in files::walk(path, &mut found.problems) {
+        let files = files::walk(path, &mut found.problems);
+        let newest = logs::newest_moment(&files);
+        for file in files {
             if records::holds_cases(&file, budget) {
                 let Diagnoses {
                     cases,
@@ -168,7 +170,7 @@ pub(crate) fn diagnose(paths: &[PathBuf], clocks: &logs::Clocks, rules: &Rules, 
                     Ok(dump) => dumped.push(dump),
                     Err(problem) => found.problems.push(problem),
                 }
-            } else if let Some(stream) = logs::read(path, &file, clocks, rules, budget, &mut found.problems) {
+            } else if let Some(stream) = logs::read(path, &file, clocks, newest, rules, budget, &mut found.problems) {
                 found.streams += 1;
                 streams.push(stream);
             }

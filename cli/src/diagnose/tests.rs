@@ -361,3 +361,47 @@ fn an_empty_folder_is_named() {
         [format!("{}: the folder is empty", root.path().display())]
     );
 }
+
+/// Three programs that write their clocks in three ways, two of them without a year.
+const SYSLOG: &str = "\
+Nov 23 10:03:55 gpu-07 systemd[1]: Started Session 12 of user train.
+Nov 23 10:04:10 gpu-07 kernel: NVRM: Xid (PCI:0000:9b:00): 79, pid=4021, name=python, GPU has fallen off the bus.
+";
+const TRAINER: &str = "\
+2026-11-23 10:03:50,100 INFO step 100 loss 2.1
+[rank7]:E1123 10:04:12.123456 4021 ProcessGroupNCCL.cpp:563] [Rank 7] Watchdog caught collective operation timeout: \
+WorkNCCL(SeqNum=100, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600010 milliseconds before timing out.
+[rank7]: RuntimeError: CUDA error: unspecified launch failure
+train.py FAILED
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-23_10:04:13
+  host      : gpu-07.cluster.local
+  rank      : 7 (local_rank: 7)
+  exitcode  : 1 (pid: 4021)
+  error_file: <N/A>
+";
+
+#[test]
+fn clocks_without_a_year_make_one_case_whose_device_comes_first() {
+    let root = folder(&[("gpu-07/syslog", SYSLOG.as_bytes()), ("train.log", TRAINER.as_bytes())]);
+    let found = read(root.path());
+    assert_eq!(classes(&found), ["gpu-fallen-off-bus"], "{:?}", found.problems);
+    let case = &found.cases[0];
+    assert_eq!(case.blamed, "gpu 0000:9b:00 of node gpu-07");
+    assert_eq!(case.first_at.as_deref(), Some("2026-11-23T10:04:10.000Z"));
+}
+
+#[test]
+fn a_rank_is_blamed_on_the_host_that_the_launcher_names() {
+    let log = TRAINER.replace("unspecified launch failure", "an illegal memory access was encountered");
+    let root = folder(&[("train.log", log.as_bytes())]);
+    let found = read(root.path());
+    assert_eq!(found.cases.len(), 1, "{:?}", found.cases);
+    assert_eq!(
+        found.cases[0].root_node,
+        Some(NodeId::from("gpu-07")),
+        "{:?}",
+        found.cases[0]
+    );
+}

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::Path;
 
 use rankguard_faults::line::{LineClock, clean, parse};
 use rankguard_faults::{Observation, Stream, Triage};
-use rankguard_model::{Mark, NodeId, Source, Timestamp};
+use rankguard_model::{Mark, NodeId, Rank, Source, Timestamp};
 use rankguard_offline::guess;
 
 use super::brain::Brain;
+use super::files::FoundLog;
 use super::item::Item;
 use super::labels::Labels;
 use super::lines::Lines;
@@ -29,6 +29,10 @@ enum Form {
 /// One log while it is read.
 pub(super) struct Feed {
     name: String,
+    /// As the path tells.
+    node: Option<NodeId>,
+    rank: Option<Rank>,
+    clock: LineClock,
     lines: Lines,
     form: Form,
     source: Source,
@@ -41,7 +45,14 @@ pub(super) struct Feed {
 
 impl Feed {
     /// Looks at the first lines. `whole` reads plain logs with all that live triage knows of lines that belong together.
-    pub(super) fn open(path: &Path, labels: Option<Labels>, whole: bool, brain: &Brain) -> io::Result<Self> {
+    pub(super) fn open(
+        log: &FoundLog,
+        newest: Option<Timestamp>,
+        labels: Option<Labels>,
+        whole: bool,
+        brain: &Brain,
+    ) -> io::Result<Self> {
+        let path = log.path.as_path();
         let mut lines = Lines::open(path)?;
         let head = lines.peek()?;
         if head.iter().take(8 << 10).any(|byte| *byte == 0) {
@@ -65,15 +76,19 @@ impl Feed {
             Form::Plain => guess::source(path, &head),
             _ => Source::KernelLog,
         };
-        let stream = Stream {
-            source,
-            rank: None,
-            clock: LineClock::default(),
+        let clock = LineClock {
+            hint: guess::year_hint(newest, path),
+            ..LineClock::default()
         };
+        let rank = guess::rank(&log.root, path);
+        let stream = Stream { source, rank, clock };
         // Labels belong to lines, so labelled logs are judged line by line.
         let grouped = form == Form::Plain && whole && labels.is_none();
         Ok(Self {
             name: path.display().to_string(),
+            node: guess::node(&log.root, path),
+            rank,
+            clock,
             lines,
             form,
             source,
@@ -130,14 +145,20 @@ impl Feed {
         self.ready.push_back(Item {
             at: self.at,
             source: self.source,
-            node: NodeId::from(observation.host.unwrap_or_else(|| self.name.clone())),
-            rank: observation.rank,
+            node: self.node_of(observation.host.as_deref()),
+            rank: observation.rank.or(self.rank),
             device: observation.device,
             text: observation.text,
             repeats: observation.repeats,
             marks: vec![observation.marks],
             recorded: None,
         });
+    }
+
+    /// The node that a path or a line names; else the file stands for it.
+    fn node_of(&self, host: Option<&str>) -> NodeId {
+        let named = self.node.clone().or_else(|| host.map(NodeId::from));
+        named.unwrap_or_else(|| NodeId::from(self.name.clone()))
     }
 
     /// Clocks of logs go back at times; the brain's does not.
@@ -154,8 +175,8 @@ impl Feed {
         let cleaned = clean(raw);
         let (at, node, text, label) = match self.form {
             Form::Plain => {
-                let parsed = parse(&cleaned, &LineClock::default());
-                let node = parsed.host.map_or_else(|| self.name.clone(), str::to_owned);
+                let parsed = parse(&cleaned, &self.clock);
+                let node = self.node_of(parsed.host).to_string();
                 let label = self
                     .labels
                     .as_ref()
@@ -208,6 +229,21 @@ impl Feed {
             ));
         }
     }
+}
+
+/// The newest moment that the heads of some logs tell with a year.
+pub(super) fn newest_moment(logs: &[FoundLog]) -> Option<Timestamp> {
+    let moments = logs.iter().filter_map(|log| {
+        let mut lines = Lines::open(&log.path).ok()?;
+        let head = lines.peek().ok()?;
+        let head: Vec<String> = head
+            .split(|byte| *byte == b'\n')
+            .take(guess::SAMPLE)
+            .map(|line| String::from_utf8_lossy(line).into_owned())
+            .collect();
+        guess::newest_moment(&head)
+    });
+    moments.max()
 }
 
 /// Moment, location, text and label of a line of Blue Gene/L.

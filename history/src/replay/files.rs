@@ -14,7 +14,38 @@ pub(super) struct Found {
     pub(super) cases: Vec<PathBuf>,
     pub(super) evidence: Vec<PathBuf>,
     pub(super) journals: Vec<PathBuf>,
-    pub(super) logs: Vec<PathBuf>,
+    pub(super) logs: Vec<FoundLog>,
+}
+
+/// A log, below the path that was asked for: names between the two may tell its node and rank.
+pub(super) struct FoundLog {
+    pub(super) root: PathBuf,
+    pub(super) path: PathBuf,
+}
+
+/// Folders deeper than this are not entered.
+const DEPTH: usize = 16;
+
+/// Logs in a folder and in the folders in it, in the order of their names. Links are not followed.
+fn logs_below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, tally: &mut Tally) {
+    let entries = match std::fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>()) {
+        Ok(entries) => entries,
+        Err(problem) => return tally.problem(format!("{}: {problem}", folder.display())),
+    };
+    let mut paths: Vec<PathBuf> = entries.iter().map(std::fs::DirEntry::path).collect();
+    paths.sort();
+    let mut own: Vec<PathBuf> = paths
+        .iter()
+        .filter(|path| path.is_file() && is_log(path))
+        .cloned()
+        .collect();
+    reductions(&mut own, tally);
+    found.append(&mut own);
+    for path in paths.iter().filter(|path| path.is_dir() && !path.is_symlink()) {
+        if depth < DEPTH && !rankguard_journal::is_journal(path) {
+            logs_below(path, depth + 1, found, tally);
+        }
+    }
 }
 
 impl Found {
@@ -31,18 +62,7 @@ impl Found {
             }
             let mut found = Vec::new();
             if path.is_dir() {
-                match std::fs::read_dir(path).and_then(|entries| entries.collect::<Result<Vec<_>, _>>()) {
-                    Ok(entries) => found.extend(
-                        entries
-                            .iter()
-                            .map(std::fs::DirEntry::path)
-                            .filter(|path| path.is_file()),
-                    ),
-                    Err(problem) => tally.problem(format!("{}: {problem}", path.display())),
-                }
-                found.sort();
-                found.retain(|file| is_log(file));
-                reductions(&mut found, tally);
+                logs_below(path, 0, &mut found, tally);
             } else {
                 found.push(path.clone());
             }
@@ -52,7 +72,10 @@ impl Found {
                 } else if records::holds_cases(&file) {
                     all.cases.push(file);
                 } else if all.logs.len() < FILES {
-                    all.logs.push(file);
+                    all.logs.push(FoundLog {
+                        root: path.clone(),
+                        path: file,
+                    });
                 } else {
                     tally.problem(format!(
                         "{}: more than {FILES} files at a time; replay the rest apart",
@@ -72,7 +95,10 @@ fn is_log(path: &Path) -> bool {
         .iter()
         .find_map(|end| name.strip_suffix(end))
         .unwrap_or(&name);
-    name.ends_with(".log") || name.ends_with(".jsonl") || name.ends_with(".out") || name.ends_with(".err")
+    let has_ending = [".log", ".jsonl", ".out", ".err"].iter().any(|end| name.ends_with(end));
+    // As system loggers call their files, which have no ending, or a number where they were put aside.
+    let system = ["syslog", "messages", "dmesg", "kern", "kmsg", "journal"];
+    has_ending || system.contains(&name.split('.').next().unwrap_or(name))
 }
 
 /// Blue Gene/L's folder holds the same events four times: only the file with all of them is history.

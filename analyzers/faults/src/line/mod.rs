@@ -14,7 +14,7 @@ pub(crate) mod raw;
 
 pub use clean::clean;
 pub use limit::LINE_LIMIT;
-pub use moment::LineClock;
+pub use moment::{LineClock, YearHint};
 
 use rankguard_model::{Rank, Timestamp};
 

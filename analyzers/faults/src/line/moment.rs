@@ -13,8 +13,44 @@ pub struct LineClock {
     pub boot: Option<Timestamp>,
     /// The year, for syslog lines: they have none.
     pub year: Option<i16>,
+    /// What the year is found by where `year` is not known.
+    pub hint: Option<YearHint>,
     /// Seconds east of Greenwich for clocks that name no zone; 0 reads them as UTC.
     pub utc_offset_s: i32,
+}
+
+/// What tells the year of a clock without one, line by line: a log that runs over New Year has two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum YearHint {
+    /// A moment of the same incident: the year that is nearest to it.
+    Near(Timestamp),
+    /// When the log was last written: the newest year that lies no more than a day beyond it, as zones differ.
+    WrittenBy(Timestamp),
+}
+
+/// Nanoseconds of a day.
+const DAY_NS: i64 = 86_400_000_000_000;
+
+impl LineClock {
+    /// The moment of a clock that names no year; none where nothing tells the year.
+    fn in_year(&self, month: u64, day: u64, time: &TimeOfDay) -> Option<Timestamp> {
+        let of = |year: i16| moment(u64::try_from(year).ok()?, month, day, time, self.utc_offset_s);
+        if let Some(year) = self.year {
+            return of(year);
+        }
+        let (reference, is_limit) = match self.hint? {
+            YearHint::Near(at) => (at, false),
+            YearHint::WrittenBy(at) => (at, true),
+        };
+        let known = jiff::Timestamp::from_nanosecond(i128::from(reference.0)).ok()?;
+        let year = Offset::UTC.to_datetime(known).year();
+        // 29 February is in one of eight years at most.
+        let years = (year - 8..=year + 1).filter_map(of);
+        if is_limit {
+            return years.filter(|at| at.0 <= reference.0.saturating_add(DAY_NS)).max();
+        }
+        years.min_by_key(|at| at.0.abs_diff(reference.0))
+    }
 }
 
 const MONTHS: [&str; 12] = [
@@ -58,7 +94,7 @@ fn compact(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
     };
     let offset = zone(&mut c).unwrap_or(clock.utc_offset_s);
     ended(&c)?;
-    let at = moment(part(0..4)?, part(4..6)?, part(6..8)?, time, offset)?;
+    let at = moment(part(0..4)?, part(4..6)?, part(6..8)?, &time, offset)?;
     *cursor = c;
     Some(at)
 }
@@ -87,7 +123,7 @@ fn day_first(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
         None => clock.utc_offset_s,
     };
     ended(&c)?;
-    let at = moment(year, month, day, time, offset)?;
+    let at = moment(year, month, day, &time, offset)?;
     *cursor = c;
     Some(at)
 }
@@ -120,9 +156,11 @@ pub(super) fn month_day(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Op
     let day = fixed(&mut c, 2)?;
     c.spaces().then_some(())?;
     let time = time_of_day(&mut c)?;
-    let year = clock.year.and_then(|year| u64::try_from(year).ok());
+    // No calendar has such a day.
+    (1..=12).contains(&month).then_some(())?;
+    (1..=31).contains(&day).then_some(())?;
     *cursor = c;
-    Some(year.and_then(|year| moment(year, month, day, time, clock.utc_offset_s)))
+    Some(clock.in_year(month, day, &time))
 }
 
 /// A clock ends at a blank, a bracket or a bar.
@@ -153,7 +191,7 @@ fn iso(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
     }
     let time = time_of_day(&mut c)?;
     let offset = zone(&mut c).unwrap_or(clock.utc_offset_s);
-    let at = moment(year, month, day, time, offset)?;
+    let at = moment(year, month, day, &time, offset)?;
     *cursor = c;
     Some(at)
 }
@@ -192,8 +230,11 @@ fn month_first(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Option<Time
         year = Some(found);
         c = late;
     }
-    let year = year.or(clock.year.and_then(|y| u64::try_from(y).ok()));
-    let at = year.and_then(|year| moment(year, month as u64 + 1, day, time, clock.utc_offset_s));
+    let month = month as u64 + 1;
+    let at = match year {
+        Some(year) => moment(year, month, day, &time, clock.utc_offset_s),
+        None => clock.in_year(month, day, &time),
+    };
     *cursor = c;
     Some(at)
 }
@@ -277,7 +318,7 @@ fn fixed(c: &mut Cursor<'_>, len: usize) -> Option<u64> {
     digits.parse().ok()
 }
 
-fn moment(year: u64, month: u64, day: u64, time: TimeOfDay, offset_s: i32) -> Option<Timestamp> {
+fn moment(year: u64, month: u64, day: u64, time: &TimeOfDay, offset_s: i32) -> Option<Timestamp> {
     let civil = DateTime::new(
         i16::try_from(year).ok()?,
         i8::try_from(month).ok()?,

@@ -14,6 +14,7 @@ pub(super) fn peel(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
         || facility(line)
         || ras(line)
         || notebook(line)
+        || event_log(line)
         || clocked(line, clock)
         || glog(line, clock)
         || (!line.kernel && launcher::peel(line))
@@ -190,6 +191,31 @@ fn notebook(line: &mut ParsedLine<'_>) -> bool {
     if !clock || c.digits(9).is_none() || !c.eat("\t") {
         return false;
     }
+    line.text = c.rest;
+    true
+}
+
+/// `134681 node-246 unix.hw state_change.unavailable 1077804742 1 ` of the event logs of Los Alamos: number, node, component,
+/// event, seconds since 1970, flag. The event stays in the text.
+fn event_log(line: &mut ParsedLine<'_>) -> bool {
+    if line.at.is_some() || line.host.is_some() {
+        return false;
+    }
+    let mut c = Cursor::new(line.text);
+    let is_numbered = c.digits(9).is_some();
+    let node = word(&mut c).filter(|node| node.bytes().any(|b| b.is_ascii_alphabetic()));
+    let (Some(node), Some(_), Some(_), true) = (node, word(&mut c), word(&mut c), c.eat(" ")) else {
+        return false;
+    };
+    let seconds = c.digits(11).filter(|digits| digits.len() == 10);
+    let Some(seconds) = seconds.and_then(|digits| digits.parse::<i64>().ok()) else {
+        return false;
+    };
+    if !is_numbered || word(&mut c).is_none_or(|flag| flag.parse::<i64>().is_err()) || !c.eat(" ") {
+        return false;
+    }
+    line.at = seconds.checked_mul(1_000_000_000).map(Timestamp);
+    line.host = Some(node);
     line.text = c.rest;
     true
 }

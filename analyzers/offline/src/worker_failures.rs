@@ -1,0 +1,162 @@
+//! Torchrun's summary of failed workers: time, host and rank of each
+//! (`torch/distributed/elastic/multiprocessing/errors/__init__.py`, `ChildFailedError.format_msg`).
+//!
+//! ```text
+//!   time      : 2026-11-23_10:04:13
+//!   host      : gpu-07
+//!   rank      : 7 (local_rank: 7)
+//!   exitcode  : 1 (pid: 4021)
+//! ```
+
+use std::collections::BTreeMap;
+
+use rankguard_diagnosis::Sign;
+use rankguard_faults::line::{LineClock, clean, parse};
+use rankguard_model::{Entity, NodeId, Rank, Timestamp};
+
+use crate::stream::Seen;
+
+/// Failures that are kept: more workers than any summary lists.
+const KEPT: usize = 65_536;
+
+/// The summaries of one stream.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerFailures {
+    open: Summary,
+    /// By the first line of each.
+    done: Vec<Summary>,
+}
+
+/// One worker, as far as its lines were read.
+#[derive(Debug, Default)]
+struct Summary {
+    /// Line numbers, from 1; 0 before the first.
+    first_line: u64,
+    last_line: u64,
+    at: Option<Timestamp>,
+    host: Option<NodeId>,
+    rank: Option<Rank>,
+}
+
+impl WorkerFailures {
+    /// Takes a line where it is a field of a summary.
+    pub(crate) fn read(&mut self, number: u64, line: &str) {
+        // Most lines are none: nothing is taken apart for them.
+        let is_open = self.open.first_line > 0;
+        if !(line.contains(" : ") || is_open && line.contains("error_file: ")) {
+            return;
+        }
+        let cleaned = clean(line);
+        let parsed = parse(&cleaned, &LineClock::default());
+        let Some((name, value)) = parsed.text.split_once(':') else {
+            return;
+        };
+        let value = value.trim();
+        match name.trim() {
+            "time" => {
+                self.close();
+                self.open.at = parse(value, &LineClock::default()).at;
+            }
+            "host" if self.open.first_line > 0 => self.open.host = host(value),
+            "rank" if self.open.first_line > 0 => {
+                let digits = value.split_whitespace().next();
+                self.open.rank = digits.and_then(|digits| digits.parse().ok()).map(Rank);
+            }
+            "exitcode" | "error_file" | "traceback" if self.open.first_line > 0 => {}
+            _ => return,
+        }
+        if self.open.first_line == 0 {
+            self.open.first_line = number;
+        }
+        self.open.last_line = number;
+    }
+
+    fn close(&mut self) {
+        let done = std::mem::take(&mut self.open);
+        if done.rank.is_some() && self.done.len() < KEPT {
+            self.done.push(done);
+        }
+    }
+
+    /// Gives what was seen the moments and nodes that the summaries tell: lines of a summary its own, and whatever a rank wrote
+    /// the node on which that rank failed.
+    pub(crate) fn place(&mut self, seen: &mut [Seen]) {
+        self.close();
+        let hosts: BTreeMap<Rank, &NodeId> = self
+            .done
+            .iter()
+            .filter_map(|summary| Some((summary.rank?, summary.host.as_ref()?)))
+            .collect();
+        if self.done.is_empty() {
+            return;
+        }
+        for one in seen {
+            let lines = |summary: &&Summary| (summary.first_line..=summary.last_line).contains(&one.key_line);
+            let own = self.done.iter().find(lines);
+            if let (Some(at), None) = (own.and_then(|summary| summary.at), one.wall) {
+                one.wall = Some(at);
+                one.own_clock = one.own_clock.or(Some(at));
+                for sign in &mut one.signs {
+                    sign.at = at;
+                    sign.timed = true;
+                }
+            }
+            for sign in &mut one.signs {
+                set_node(sign, &hosts);
+            }
+        }
+    }
+}
+
+fn set_node(sign: &mut Sign, hosts: &BTreeMap<Rank, &NodeId>) {
+    if let Entity::Rank { rank, node, .. } = &mut sign.entity
+        && node.as_str().is_empty()
+        && let Some(host) = hosts.get(rank)
+    {
+        *node = (*host).clone();
+    }
+}
+
+/// A host as the launcher names it, without its domain.
+fn host(text: &str) -> Option<NodeId> {
+    let name = text.split_whitespace().next()?;
+    let is_address = name.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let short = if is_address { name } else { name.split('.').next()? };
+    (!short.is_empty() && short != "<N/A>").then(|| NodeId::from(short))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_has_time_host_and_rank() {
+        let mut failures = WorkerFailures::default();
+        let text = "Root Cause (first observed failure):\n[0]:\n  time      : 2026-11-23_10:04:13\n  host      : gpu-07.cluster.local\n  \
+                    rank      : 7 (local_rank: 7)\n  exitcode  : 1 (pid: 4021)\n  error_file: <N/A>\n";
+        for (number, line) in (1..).zip(text.lines()) {
+            failures.read(number, line);
+        }
+        failures.close();
+        let found = &failures.done[0];
+        assert_eq!((found.first_line, found.last_line), (3, 7));
+        assert_eq!(
+            found.at.map(|at| at.to_string()),
+            Some("2026-11-23T10:04:13.000Z".to_owned())
+        );
+        assert_eq!(
+            (found.host.as_ref().map(NodeId::as_str), found.rank),
+            (Some("gpu-07"), Some(Rank(7)))
+        );
+    }
+
+    #[test]
+    fn fields_without_a_summary_are_text() {
+        let mut failures = WorkerFailures::default();
+        for (number, line) in (1..).zip(["rank : 3", "host : a", "loss: 3", "time: never"]) {
+            failures.read(number, line);
+        }
+        failures.close();
+        assert!(failures.done.is_empty());
+    }
+}
