@@ -416,7 +416,7 @@ fn a_job_runs_as_a_user_that_the_node_allows_and_as_no_other() {
         ("0", "may not run ranks"),
     ] {
         let name = format!("as-{user}");
-        let ran = site.submit(&[&["--name", &name, "--user", user], &tail[..]].concat(), 2);
+        let ran = site.submit(&[&["--name", &name, "--user", user], &tail[..]].concat(), 3);
         assert!(ran.stderr.contains(reason), "{user}: {}", ran.stderr);
     }
 }

@@ -304,7 +304,7 @@ fn the_output_of_ranks_is_shown_with_their_numbers_and_followed_to_its_end() {
     assert_eq!(all.stdout.lines().count(), 6, "{}", all.stdout);
     logs(&["tow"])
         .expect(64)
-        .says(&["there is no job \"tow\"", "did you mean two?"]);
+        .says(&["there is no job tow", "did you mean two?"]);
     logs(&["two", "--generation", "7"])
         .expect(2)
         .says(&["no agent keeps output"]);
@@ -412,4 +412,82 @@ fn cases_are_narrowed_by_name_and_unknown_names_are_errors() {
     ] {
         rankguard(&cluster.args(&[&["cases"], &wrong[..]].concat())).expect(64);
     }
+}
+
+#[test]
+fn a_drained_node_is_left_after_a_checkpoint_and_forgotten_when_it_is_gone() {
+    let mut cluster = nodes::Cluster::start(2);
+    cluster.train("1", "5", &[]);
+    let placed = |cluster: &nodes::Cluster| -> Option<(String, u64)> {
+        let job = cluster.job();
+        let node = job["placements"][0]["node"].as_str()?.to_owned();
+        Some((node, job["generation"].as_u64()?))
+    };
+    let committed = |cluster: &nodes::Cluster| cluster.job()["checkpoint_counts"]["committed"].as_u64();
+    until("a commit", nodes::LIMIT, || {
+        committed(&cluster).filter(|count| *count > 0)
+    });
+    let (node, generation) = placed(&cluster).expect("it runs");
+    let address = cluster.address.clone();
+    let run = |words: &[&str]| rankguard(&[words, &["--controller", &address]].concat());
+    run(&["node", "forget", &node]).expect(2).says(&["speaks"]);
+    run(&["node", "drain", &node, "--reason", "new fan"])
+        .expect(0)
+        .says(&["no rank is left"]);
+    let moved = placed(&cluster).expect("it runs");
+    assert_ne!(moved.0, node);
+    assert_eq!(moved.1, generation + 1, "one restart");
+    let shown = run(&["node", "show", &node]).expect(0).stdout;
+    assert!(shown.contains("draining: new fan"), "{shown}");
+    assert_eq!(
+        cluster.ask(&["cases", "--format", "json"]),
+        serde_json::json!([]),
+        "no failure"
+    );
+    // The node is taken away.
+    let index = if node == "n1" { 0 } else { 1 };
+    drop(cluster.agents.remove(index));
+    until("the node to be lost", nodes::LIMIT, || {
+        let nodes = cluster.ask(&["status", "nodes", "--format", "json"]);
+        let nodes = nodes.as_array()?.clone();
+        nodes
+            .iter()
+            .any(|it| it["node"] == node.as_str() && it["state"] == "lost")
+            .then_some(())
+    });
+    run(&["node", "forget", &node]).expect(0);
+    let left = cluster.ask(&["status", "nodes", "--format", "json"]);
+    assert_eq!(left.as_array().map(Vec::len), Some(1), "{left:#}");
+    let train = cluster.job()["spec"]["id"].as_str().expect("a name").to_owned();
+    run(&["cancel", &train]).expect(0);
+}
+
+#[test]
+fn people_acknowledge_comment_and_correct_cases_beside_the_verdict() {
+    let cluster = Cluster::start(0, &[]);
+    let fails = "echo 'ValueError: bad shape' >&2; exit 3";
+    rankguard(&cluster.args(&["run", "--name", "a", "--", "sh", "-c", fails])).expect(3);
+    let run = |words: &[&str]| rankguard(&[words, &["--controller", &cluster.address]].concat());
+    let before = cases(&cluster)[0]["verdict"].clone();
+    run(&["cases", "ack", "1", "looking at it"]).expect(0);
+    run(&["cases", "comment", "1", "the loader is old"]).expect(0);
+    run(&["cases", "comment", "1"]).expect(64);
+    run(&["cases", "correct", "1", "data-loader-worker-deth"])
+        .expect(2)
+        .says(&["there is no class"]);
+    run(&["cases", "correct", "1", "clock-skew", "seen in the log"]).expect(0);
+    run(&["cases", "ack", "77"]).expect(2).says(&["there is no case 77"]);
+    let case = cases(&cluster)[0].clone();
+    assert_eq!(case["verdict"], before, "the verdict stays");
+    let kinds: Vec<&str> = case["notes"]
+        .as_array()
+        .expect("notes")
+        .iter()
+        .filter_map(|it| it["kind"].as_str())
+        .collect();
+    assert_eq!(kinds, ["acknowledged", "comment", "corrected"]);
+    let shown = run(&["cases", "show", "1"]).expect(0).stdout;
+    assert!(shown.contains("corrected to clock-skew seen in the log"), "{shown}");
+    let listed = rankguard(&cluster.args(&["cases"])).expect(0).stdout;
+    assert!(listed.contains("(corrected: clock-skew)"), "{listed}");
 }

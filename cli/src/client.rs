@@ -143,6 +143,31 @@ impl Client {
         self.answer(answer).map(drop)
     }
 
+    /// Empties a node: nothing new is placed on it, and its job moves after its next checkpoint.
+    pub(crate) async fn drain(&self, node: &NodeId, reason: &str) -> Result<(), ClientError> {
+        let request = v1::CordonRequest {
+            node: node.to_string(),
+            reason: reason.to_owned(),
+        };
+        let answer = self.operator()?.drain_node(request).await;
+        self.answer(answer).map(drop)
+    }
+
+    /// Forgets a node that has gone for good.
+    pub(crate) async fn forget(&self, node: &NodeId) -> Result<(), ClientError> {
+        let answer = self
+            .operator()?
+            .forget_node(v1::NodeName { node: node.to_string() })
+            .await;
+        self.answer(answer).map(drop)
+    }
+
+    /// Notes something about a case.
+    pub(crate) async fn note_case(&self, note: v1::CaseNoteRequest) -> Result<(), ClientError> {
+        let answer = self.operator()?.note_case(note).await;
+        self.answer(answer).map(drop)
+    }
+
     fn operator(&self) -> Result<OperatorClient<Channel>, ClientError> {
         let channel = match self.channel.get() {
             Some(channel) => channel.clone(),

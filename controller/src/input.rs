@@ -1,7 +1,9 @@
 //! What reaches the task that owns the state: from sessions and from operators.
 
 use rankguard_faults::CatalogueFile;
-use rankguard_model::{Case, CaseId, Evidence, Generation, JobId, JobSpec, NodeId, NodeInfo, StatusView, StoreClaim};
+use rankguard_model::{
+    Case, CaseId, CaseNote, Evidence, Generation, JobId, JobSpec, NodeId, NodeInfo, StatusView, StoreClaim,
+};
 use tokio::sync::oneshot;
 
 use crate::inbound::InboundPermit;
@@ -56,6 +58,17 @@ pub(crate) enum Command {
     },
     Uncordon {
         node: NodeId,
+    },
+    Drain {
+        node: NodeId,
+        reason: String,
+    },
+    Forget {
+        node: NodeId,
+    },
+    Note {
+        case: CaseId,
+        note: CaseNote,
     },
 }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use rankguard_core::{Event, State};
-use rankguard_model::{Body, Entity, Evidence, EvidenceId, NodeId, NodeInfo, Sequence, Source, Timestamp};
+use rankguard_model::{
+    Body, CaseNoteKind, Entity, Evidence, EvidenceId, NodeId, NodeInfo, Sequence, Source, Timestamp,
+};
 use tonic::Status;
 use tracing::{error, info, warn};
 
@@ -205,6 +207,39 @@ impl Intake<'_> {
             Command::Cancel { job } if self.state.jobs().contains_key(&job) => Ok(Event::JobCancelled { job }),
             Command::Cancel { job } => Err(Refusal::Absent(format!("there is no job {job}"))),
             Command::Cordon { node, reason } => known_node(&node).map(|()| Event::NodeCordoned { node, reason }),
+            Command::Drain { node, reason } => known_node(&node).map(|()| Event::NodeDrained { node, reason }),
+            Command::Forget { node } => {
+                known_node(&node)?;
+                let speaks = self.state.fleet().is_live(&node);
+                let user = self
+                    .state
+                    .jobs()
+                    .values()
+                    .find(|job| !job.is_over() && job.nodes().contains(&node));
+                match (speaks, user) {
+                    (true, _) => Err(Refusal::Invalid(vec![format!(
+                        "node {node} speaks: stop its agent first, and wait until it counts as lost"
+                    )])),
+                    (_, Some(job)) => Err(Refusal::Invalid(vec![format!(
+                        "job {} has its place on node {node}: wait until it has moved, or cancel it",
+                        job.spec.id
+                    )])),
+                    _ => Ok(Event::NodeForgotten { node }),
+                }
+            }
+            Command::Note { case, note } => {
+                if !self.state.cases().contains_key(&case) {
+                    return Err(Refusal::Absent(format!("there is no case {case}")));
+                }
+                if let CaseNoteKind::Corrected { class } = &note.kind
+                    && self.state.catalogue().class(class).is_none()
+                {
+                    return Err(Refusal::Invalid(vec![format!(
+                        "there is no class {class}; `rankguard taxonomy crosswalk` lists the classes"
+                    )]));
+                }
+                Ok(Event::CaseNoted { case, note })
+            }
             Command::Uncordon { node } => known_node(&node).map(|()| Event::NodeUncordoned { node }),
         }
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use rankguard_checkpoint::Store;
-use rankguard_model::{CaseId, JobId, JobSpec, NodeId, with_causes};
+use rankguard_identity::Caller;
+use rankguard_model::{CaseId, CaseNote, CaseNoteKind, JobId, JobSpec, NodeId, Timestamp, with_causes};
 use rankguard_proto::v1;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
@@ -17,6 +18,10 @@ use crate::submission;
 
 /// How long an operator waits for an answer: a journal on a disk that hangs must not hang people too.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Longest note about a case, and longest name of who wrote it, bytes.
+const NOTE_BYTES_MAX: usize = 4 << 10;
+const NAME_BYTES_MAX: usize = 128;
 
 /// Serves operators.
 #[derive(Debug)]
@@ -138,6 +143,49 @@ impl v1::operator_server::Operator for Operator {
         let v1::CordonRequest { node, reason } = request.into_inner();
         let node = NodeId::from(node);
         self.command(Command::Cordon { node, reason }).await?;
+        Ok(Response::new(v1::Empty {}))
+    }
+
+    async fn drain_node(&self, request: Request<v1::CordonRequest>) -> Result<Response<v1::Empty>, Status> {
+        let v1::CordonRequest { node, reason } = request.into_inner();
+        let node = NodeId::from(node);
+        self.command(Command::Drain { node, reason }).await?;
+        Ok(Response::new(v1::Empty {}))
+    }
+
+    async fn forget_node(&self, request: Request<v1::NodeName>) -> Result<Response<v1::Empty>, Status> {
+        let node = NodeId::from(request.into_inner().node);
+        self.command(Command::Forget { node }).await?;
+        Ok(Response::new(v1::Empty {}))
+    }
+
+    async fn note_case(&self, request: Request<v1::CaseNoteRequest>) -> Result<Response<v1::Empty>, Status> {
+        // A certificate says more than its bearer.
+        let named = Caller::of(&request).and_then(|caller| caller.name.as_ref().map(|name| name.own().to_owned()));
+        let v1::CaseNoteRequest {
+            id,
+            by,
+            text,
+            class,
+            acknowledges,
+        } = request.into_inner();
+        if text.len() > NOTE_BYTES_MAX || by.len() > NAME_BYTES_MAX {
+            let limit = format!("a note has at most {NOTE_BYTES_MAX} bytes, a name {NAME_BYTES_MAX}");
+            return Err(Status::invalid_argument(limit));
+        }
+        let kind = match (class, acknowledges) {
+            (Some(class), _) => CaseNoteKind::Corrected { class: class.into() },
+            (None, true) => CaseNoteKind::Acknowledged,
+            (None, false) => CaseNoteKind::Comment,
+        };
+        let note = CaseNote {
+            at: Timestamp::default(),
+            by: named.filter(|name| !name.is_empty()).unwrap_or(by),
+            kind,
+            text,
+        };
+        let case = CaseId(id);
+        self.command(Command::Note { case, note }).await?;
         Ok(Response::new(v1::Empty {}))
     }
 

@@ -41,12 +41,23 @@ pub struct Case {
     pub delays: Delays,
     /// Optimizer steps that had to be repeated.
     pub steps_lost: Option<u64>,
+    /// What people have noted about it, oldest first. The verdict stays as it was concluded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<CaseNote>,
     /// It rests on recorded evidence that was replayed: nothing of it happened now, and nothing was done.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replayed: bool,
 }
 
 impl Case {
+    /// The class that a person gave it last, where one did: a label for those who study verdicts.
+    pub fn corrected_class(&self) -> Option<&ClassId> {
+        self.notes.iter().rev().find_map(|note| match &note.kind {
+            CaseNoteKind::Corrected { class } => Some(class),
+            CaseNoteKind::Acknowledged | CaseNoteKind::Comment => None,
+        })
+    }
+
     /// Whether it rests on anything that an injection or a simulation made up.
     pub fn is_synthetic(&self) -> bool {
         self.findings.iter().any(|finding| finding.synthetic)
@@ -140,4 +151,33 @@ pub struct Delays {
     pub launched_ms: Option<i64>,
     /// Until the first new optimizer step.
     pub first_step_ms: Option<i64>,
+}
+
+/// What a person has noted about a case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaseNote {
+    /// When the controller took it.
+    pub at: Timestamp,
+    /// Who: the name in the certificate, else as the client says.
+    pub by: String,
+    /// What was done.
+    #[serde(flatten)]
+    pub kind: CaseNoteKind,
+    /// In words; may be empty.
+    pub text: String,
+}
+
+/// What a note does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum CaseNoteKind {
+    /// Somebody takes care of it.
+    Acknowledged,
+    /// Words alone.
+    Comment,
+    /// The verdict is wrong.
+    Corrected {
+        /// The right class.
+        class: ClassId,
+    },
 }

@@ -23,7 +23,7 @@ mod shared;
 mod time;
 mod view;
 
-pub use case::{Case, CaseState, Delays, Mitigation, Reason, Severity, Verdict};
+pub use case::{Case, CaseNote, CaseNoteKind, CaseState, Delays, Mitigation, Reason, Severity, Verdict};
 pub use causes::with_causes;
 pub use checkpoint_counts::{CheckpointCounts, VoidCheckpoint};
 pub use entity::{Device, DeviceKind, Entity};

@@ -43,6 +43,9 @@ impl Transcript {
                 format!("event   the controller read the checkpoint of step {step}: {finding:?}")
             }
             Event::NodeCordoned { node, .. } => format!("event   {node} cordoned by an operator"),
+            Event::NodeDrained { node, .. } => format!("event   {node} drained by an operator"),
+            Event::NodeForgotten { node } => format!("event   {node} forgotten by an operator"),
+            Event::CaseNoted { case, note } => format!("event   {} noted something about case {case}", note.by),
             Event::NodeUncordoned { node } => format!("event   {node} uncordoned by an operator"),
             Event::SessionEnded { node } => format!("event   the session of {node} ended"),
             Event::RulesAdopted { rules } => format!("event   decision rules {rules} adopted"),

@@ -1,10 +1,12 @@
-//! `rankguard cases [list|show]`, of a controller or of the agent of this node.
+//! `rankguard cases [list|show|ack|comment|correct]`, of a controller or of the agent of this node.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use rankguard_model::{Case, CaseId, Delays, Reason, StatusView, Timestamp};
+use rankguard_model::{Case, CaseId, CaseNoteKind, Delays, Reason, StatusView, Timestamp};
+
+use rankguard_proto::v1;
 
 use super::case_filter::CaseFilterArgs;
 use super::local;
@@ -36,6 +38,36 @@ pub(crate) enum CasesAction {
     List(CasesListArgs),
     /// Everything about one case
     Show(CasesShowArgs),
+    /// Note that somebody takes care of a case
+    Ack(CaseNoteArgs),
+    /// Note something about a case
+    Comment(CaseNoteArgs),
+    /// Note the right class of a case; the verdict stays beside it
+    Correct {
+        /// Its number
+        case: u64,
+        /// The right class
+        class: String,
+        /// Why
+        #[arg(default_value = "")]
+        text: String,
+        /// Where the controller is.
+        #[command(flatten)]
+        address: ControllerAddress,
+    },
+}
+
+/// `cases ack` and `cases comment`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CaseNoteArgs {
+    /// Its number
+    pub(crate) case: u64,
+    /// In words
+    #[arg(default_value = "")]
+    pub(crate) text: String,
+    /// Where the controller is.
+    #[command(flatten)]
+    pub(crate) address: ControllerAddress,
 }
 
 /// Who is asked.
@@ -84,7 +116,7 @@ const COLUMNS: &[Column<Case>] = &[
     ("state", |case| case_state(case.state).to_owned()),
     ("since", |case| case.first_at.to_string()),
     ("job", |case| or_dash(case.job.as_ref())),
-    ("class", |case| case.verdict.class.to_string()),
+    ("class", class_words),
     ("confidence", |case| format!("{:.2}", case.verdict.confidence)),
     ("blamed", |case| case.verdict.blamed.to_string()),
     ("first step after ms", |case| or_dash(case.delays.first_step_ms)),
@@ -99,8 +131,53 @@ pub(crate) fn run(args: CasesArgs, common: &CommonArgs) -> Result<Exit, CliError
             print(&args, cases);
         }
         CasesAction::Show(args) => show(&args, common)?,
+        CasesAction::Ack(args) => note(args.case, args.text, None, true, &args.address, common)?,
+        CasesAction::Comment(args) if args.text.trim().is_empty() => {
+            return Err(CliError::usage(
+                "a comment has words",
+                "`rankguard cases comment N \"TEXT\"`",
+            ));
+        }
+        CasesAction::Comment(args) => note(args.case, args.text, None, false, &args.address, common)?,
+        CasesAction::Correct {
+            case,
+            class,
+            text,
+            address,
+        } => note(case, text, Some(class), false, &address, common)?,
     }
     Ok(Exit::Fine)
+}
+
+/// Notes something about a case, under the name of this user.
+fn note(
+    case: u64,
+    text: String,
+    class: Option<String>,
+    acknowledges: bool,
+    address: &ControllerAddress,
+    common: &CommonArgs,
+) -> Result<(), CliError> {
+    let by = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
+    let request = v1::CaseNoteRequest {
+        id: case,
+        by: by.unwrap_or_else(|| "unknown".to_owned()),
+        text,
+        class,
+        acknowledges,
+    };
+    let client = address.client(common)?;
+    block_on(client.note_case(request))??;
+    out::note(&format!("noted; `rankguard cases show {case}` shows it"));
+    Ok(())
+}
+
+/// A class, and what a person made of it.
+fn class_words(case: &Case) -> String {
+    match case.corrected_class() {
+        Some(class) => format!("{} (corrected: {class})", case.verdict.class),
+        None => case.verdict.class.to_string(),
+    }
 }
 
 /// How many closed cases the controller no longer lists: their numbers have no gaps.
@@ -214,6 +291,15 @@ fn page(case: &Case) -> String {
     page.fact("generation", &or_dash(case.generation));
     page.fact("outcome", case.outcome.as_deref().unwrap_or("none yet"));
     page.fact("steps lost", &or_dash(case.steps_lost));
+
+    for note in &case.notes {
+        let what = match &note.kind {
+            CaseNoteKind::Acknowledged => "acknowledged".to_owned(),
+            CaseNoteKind::Comment => "comment".to_owned(),
+            CaseNoteKind::Corrected { class } => format!("corrected to {class}"),
+        };
+        page.fact("note", &format!("{} {}: {what} {}", note.at, note.by, note.text));
+    }
 
     page.heading("What to do");
     if verdict.mitigation.action.is_empty() {

@@ -1,9 +1,12 @@
-//! `rankguard node cordon|uncordon|show`.
+//! `rankguard node cordon|uncordon|drain|forget|show`.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use rankguard_model::{Case, CaseId, CaseState, ClassId, JobId, NodeId, NodeView, Span, StatusView, Timestamp};
+use rankguard_model::{
+    Case, CaseId, CaseState, ClassId, JobId, JobState, JobView, NodeId, NodeView, Span, StatusView, Timestamp,
+};
 use serde::Serialize;
 
 use crate::args::{CommonArgs, ControllerAddress, Format, FormatArgs};
@@ -48,6 +51,30 @@ pub(crate) enum NodeAction {
         #[command(flatten)]
         address: ControllerAddress,
     },
+    /// Empty nodes: their jobs checkpoint and move; waits until no rank is left there
+    Drain {
+        /// Names of the nodes
+        #[arg(required = true)]
+        nodes: Vec<String>,
+        /// Why, for those who come after you
+        #[arg(long, default_value = "drained by hand")]
+        reason: String,
+        /// Longest wait, seconds; 0 does not wait
+        #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+        timeout: u64,
+        /// Where the controller is.
+        #[command(flatten)]
+        address: ControllerAddress,
+    },
+    /// Forget nodes that are lost for good
+    Forget {
+        /// Names of the nodes
+        #[arg(required = true)]
+        nodes: Vec<String>,
+        /// Where the controller is.
+        #[command(flatten)]
+        address: ControllerAddress,
+    },
     /// Show a node with its history: states, cases and jobs
     Show {
         /// Name of the node
@@ -76,6 +103,26 @@ pub(crate) fn run(args: NodeArgs, common: &CommonArgs) -> Result<Exit, CliError>
             block_on(each(&nodes, async |node| {
                 client.uncordon(node).await?;
                 out::note(&format!("{node} may be used again"));
+                Ok(())
+            }))?
+        }
+        NodeAction::Drain {
+            nodes,
+            reason,
+            timeout,
+            address,
+        } => {
+            let client = address.client(common)?;
+            block_on(async {
+                each(&nodes, async |node| client.drain(node, &reason).await).await?;
+                await_empty(&client, &nodes, Duration::from_secs(timeout)).await
+            })?
+        }
+        NodeAction::Forget { nodes, address } => {
+            let client = address.client(common)?;
+            block_on(each(&nodes, async |node| {
+                client.forget(node).await?;
+                out::note(&format!("{node} is forgotten"));
                 Ok(())
             }))?
         }
@@ -113,6 +160,57 @@ async fn each(nodes: &[String], act: impl AsyncFn(&NodeId) -> Result<(), ClientE
             ))
         }
     }
+}
+
+/// Between two looks at nodes that are drained, and between two notes about what is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+const NOTE_EVERY: Duration = Duration::from_secs(10);
+
+/// Waits until no job has its place on the nodes, and no old rank is left there.
+async fn await_empty(client: &Client, nodes: &[String], limit: Duration) -> Result<Exit, CliError> {
+    let started = Instant::now();
+    let mut noted: Option<Instant> = None;
+    loop {
+        let status = client.status().await?;
+        let left: Vec<String> = nodes.iter().filter_map(|node| occupied(&status, node)).collect();
+        if left.is_empty() {
+            out::note(&format!("no rank is left on {}", nodes.join(" ")));
+            return Ok(Exit::Fine);
+        }
+        if started.elapsed() >= limit {
+            left.iter().for_each(|line| out::note(line));
+            out::note("not empty yet; the nodes stay drained, and their jobs move when they can");
+            return Ok(Exit::Finding);
+        }
+        if noted.is_none_or(|at| at.elapsed() > NOTE_EVERY) {
+            noted = Some(Instant::now());
+            left.iter().for_each(|line| out::note(line));
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// What keeps a node from being empty, in words.
+fn occupied(status: &StatusView, node: &str) -> Option<String> {
+    let living = status
+        .jobs
+        .iter()
+        .filter(|job| !matches!(job.state, JobState::Finished | JobState::Stopped));
+    for job in living {
+        if job.placements.iter().any(|place| place.node.as_str() == node) {
+            let why = match &job.spec.checkpoint {
+                Some(_) => "it moves after its next checkpoint, when enough other nodes are free",
+                None => "it has no checkpoints and does not move; cancel it, or wait for its end",
+            };
+            return Some(format!("node {node}: job {} runs there; {why}", job.spec.id));
+        }
+    }
+    let unconfirmed = |job: &&JobView| job.unconfirmed.iter().any(|left| left.node.as_str() == node);
+    let job = status.jobs.iter().find(unconfirmed)?;
+    Some(format!(
+        "node {node}: old ranks of job {} have not been confirmed as ended",
+        job.spec.id
+    ))
 }
 
 /// A node and what became of it.

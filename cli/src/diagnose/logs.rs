@@ -1,11 +1,11 @@
 //! Logs: one file as one stream; a file that cannot be read becomes a problem.
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
+use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rankguard_files::{ReadBudget, read_text};
+use rankguard_files::{ReadBudget, open_named, read_text, unpacked};
 use rankguard_model::{NodeId, Source, Timestamp};
 use rankguard_offline::{ErrorFile, Origin, ReadStream, Reader, error_file, guess};
 
@@ -82,14 +82,14 @@ pub(super) fn read(
 }
 
 /// The newest moment that the heads of some files tell with a year: clocks without one are read by it.
-pub(super) fn newest_moment(paths: &[PathBuf]) -> Option<Timestamp> {
+pub(super) fn newest_moment(paths: &[PathBuf], budget: &ReadBudget) -> Option<Timestamp> {
     let moments = paths.iter().filter_map(|path| {
         // Standard input and pipes give their bytes once.
         path.is_file().then_some(())?;
         let mut head = Vec::new();
-        let file = std::fs::File::open(path).ok()?;
-        let packed = Box::new(std::io::BufReader::new(file));
-        let text = rankguard_files::unpacked(packed, Some(HEAD_BYTES)).ok()?;
+        let input = open_named(path, budget.pipe_wait()).ok()?;
+        let packed = Box::new(BufReader::new(input.reader));
+        let text = unpacked(packed, Some(HEAD_BYTES)).ok()?;
         text.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
         let lines: Vec<String> = head
             .split(|byte| *byte == b'\n')

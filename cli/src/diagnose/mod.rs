@@ -144,7 +144,7 @@ pub(crate) fn diagnose(paths: &[PathBuf], clocks: &logs::Clocks, rules: &Rules, 
     for path in paths {
         let (mut streams, mut dumped) = (Vec::new(), Vec::new());
         let files = files::walk(path, &mut found.problems);
-        let newest = logs::newest_moment(&files);
+        let newest = logs::newest_moment(&files, budget);
         for file in files {
             if records::holds_cases(&file, budget) {
                 let Diagnoses {

@@ -374,6 +374,7 @@ fn case(draft: Draft) -> Case {
             first_step_ms: draft.first_step,
         },
         steps_lost: draft.first_step.map(|_| 8),
+        notes: Vec::new(),
         replayed: false,
     }
 }

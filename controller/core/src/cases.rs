@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use rankguard_diagnosis::{Change, Concluded, DraftId, Fact, answers_again};
 use rankguard_model::{
-    Body, Case, CaseId, CaseState, ClassId, Delays, Entity, Evidence, Finding, Generation, JobId, Reason, RestoreBytes,
-    Severity, Shared, Timestamp, Verdict,
+    Body, Case, CaseId, CaseNote, CaseState, ClassId, Delays, Entity, Evidence, Finding, Generation, JobId, Reason,
+    RestoreBytes, Severity, Shared, Timestamp, Verdict,
 };
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,8 @@ use crate::{Plan, Timer};
 
 /// The class of a file system that does not answer.
 const HANG: &str = "filesystem-hang";
+/// Notes of people kept of one case, the newest.
+const NOTES_MAX: usize = 64;
 /// Findings kept of one case.
 const FINDINGS_MAX: usize = 512;
 
@@ -101,6 +103,7 @@ impl Cases {
                     ..Delays::default()
                 },
                 steps_lost: None,
+                notes: Vec::new(),
                 replayed: self.replayed,
             },
         );
@@ -139,6 +142,7 @@ impl Cases {
                 ..Delays::default()
             },
             steps_lost: None,
+            notes: Vec::new(),
             replayed: self.replayed,
         };
         self.all.insert(id, case);
@@ -300,6 +304,17 @@ impl Turn<'_> {
             if let Some(id) = self.state.cases.conclude(&conclusion) {
                 self.recover(id, &conclusion);
             }
+        }
+    }
+
+    /// A person has noted something about a case.
+    pub(crate) fn take_note(&mut self, id: CaseId, note: &CaseNote) {
+        let at = self.at;
+        if let Some(case) = self.state.cases.get_mut(id) {
+            if case.notes.len() >= NOTES_MAX {
+                case.notes.remove(0);
+            }
+            case.notes.push(CaseNote { at, ..note.clone() });
         }
     }
 

@@ -3,7 +3,8 @@
 use rankguard_checkpoint_schedule::twins::Difference;
 use rankguard_faults::CatalogueFile;
 use rankguard_model::{
-    Evidence, Generation, JobId, JobSpec, JournalMark, NodeId, NodeInfo, ShardSeal, Step, StoreClaim, Timestamp,
+    CaseId, CaseNote, Evidence, Generation, JobId, JobSpec, JournalMark, NodeId, NodeInfo, ShardSeal, Step, StoreClaim,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -136,6 +137,25 @@ pub enum Event {
         node: NodeId,
         /// Why.
         reason: String,
+    },
+    /// An operator wants a node empty: it takes no more work, and its job moves after its next checkpoint.
+    NodeDrained {
+        /// Which one.
+        node: NodeId,
+        /// Why.
+        reason: String,
+    },
+    /// An operator wants a node forgotten that has gone for good.
+    NodeForgotten {
+        /// Which one.
+        node: NodeId,
+    },
+    /// A person noted something about a case.
+    CaseNoted {
+        /// Which one.
+        case: CaseId,
+        /// The note; its time is that of the event.
+        note: CaseNote,
     },
     /// An operator gave a node back.
     NodeUncordoned {

@@ -41,6 +41,9 @@ pub struct Cordon {
     /// The cordon budget's limit at that moment; 0 when a person did it.
     #[serde(default)]
     pub limit: usize,
+    /// Its job is to leave after its next checkpoint.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drains: bool,
 }
 
 impl Node {
@@ -120,6 +123,28 @@ impl Fleet {
             self.recent_cordons.push_back(cordon.since);
         }
         node.cordon = Some(cordon);
+    }
+
+    /// The job of a cordoned node is to leave it, also where the cordon stood before.
+    pub(crate) fn drain(&mut self, node: &NodeId) {
+        if let Some(cordon) = self.nodes.get_mut(node).and_then(|node| node.cordon.as_mut()) {
+            cordon.drains = true;
+        }
+    }
+
+    /// Whether the job of a node is to leave it.
+    pub(crate) fn is_draining(&self, node: &NodeId) -> bool {
+        let cordon = self.nodes.get(node).and_then(|node| node.cordon.as_ref());
+        cordon.is_some_and(|cordon| cordon.drains)
+    }
+
+    /// Removes a node that is lost. Returns whether it was.
+    pub(crate) fn remove_lost(&mut self, node: &NodeId) -> bool {
+        let is_lost = self.nodes.get(node).is_some_and(|node| node.lost_since.is_some());
+        if is_lost {
+            self.nodes.remove(node);
+        }
+        is_lost
     }
 
     /// `Cordoned => Healthy`.

@@ -143,6 +143,7 @@ impl Turn<'_> {
                 reason,
                 case: Some(id),
                 limit: budget.limit,
+                drains: false,
             },
         );
         self.node_span(&node);

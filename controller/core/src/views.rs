@@ -73,7 +73,12 @@ fn node_reason(node: &Node) -> Option<String> {
         .session_ended
         .map(|since| format!("its agent's session ended at {since}; it takes no work until it has joined again"));
     let silent = silent.or(away);
-    let cordon = || node.cordon.as_ref().map(|cordon| cordon.reason.clone());
+    let cordon = || {
+        node.cordon.as_ref().map(|cordon| match cordon.drains {
+            true => format!("draining: {}", cordon.reason),
+            false => cordon.reason.clone(),
+        })
+    };
     let (job, request) = match node.fences.iter().next() {
         Some(fence) => fence,
         None => return silent.or_else(cordon),

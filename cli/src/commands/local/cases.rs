@@ -122,6 +122,7 @@ fn case(done: Concluded, state: CaseState, id: CaseId) -> Case {
         clears: done.clears,
         delays: Delays::default(),
         steps_lost: None,
+        notes: Vec::new(),
         replayed: false,
     }
 }

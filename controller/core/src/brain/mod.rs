@@ -3,6 +3,7 @@
 mod activity;
 mod adopt;
 mod budget;
+mod drain;
 mod evidence;
 mod fencing;
 mod floors;
@@ -33,7 +34,6 @@ use rankguard_checkpoint_format::CheckpointId;
 use rankguard_model::{CheckpointPolicy, JobId, NodeId, Order, Rank, Stays, Timestamp};
 pub use refusals::RefusedEvidence;
 
-use crate::fleet::Cordon;
 use crate::{Action, Event, Job, Stamped, State};
 
 /// How long ranks get between SIGTERM and SIGKILL when a job is stopped.
@@ -113,6 +113,7 @@ impl Turn<'_> {
                     self.commit_next(job);
                     self.advance(job);
                     self.grow_after_commit(job, *generation, *step);
+                    self.drain_after_commit(job, *generation, *step);
                 }
             }
             Event::ManifestRefused {
@@ -149,23 +150,10 @@ impl Turn<'_> {
                 self.checkpoint_checked(job, CheckpointId { step, generation }, finding);
             }
             Event::TimerFired { timer } => self.timer_fired(timer),
-            Event::NodeCordoned { node, reason } => {
-                if self.state.replaces_cordon_reasons() {
-                    self.state.fleet.replace_cordon_reason(node, reason);
-                }
-                self.state.fleet.cordon(
-                    node,
-                    Cordon {
-                        since: self.at,
-                        reason: reason.clone(),
-                        case: None,
-                        limit: 0,
-                    },
-                );
-                self.node_span(node);
-                // A drain: the job will have to leave.
-                self.snapshot_on_risk(node, &format!("an operator took {node} out of use"));
-            }
+            Event::NodeCordoned { node, reason } => self.cordon_by_operator(node, reason, false),
+            Event::NodeDrained { node, reason } => self.cordon_by_operator(node, reason, true),
+            Event::NodeForgotten { node } => self.forget_node(node),
+            Event::CaseNoted { case, note } => self.take_note(*case, note),
             Event::NodeUncordoned { node } => {
                 self.forget_refusals(node);
                 self.state.fleet.uncordon(node);

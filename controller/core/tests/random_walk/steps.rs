@@ -300,6 +300,10 @@ impl Walk {
                 }
             }
             Move::Wait { millis } => self.now = self.now.after(std::time::Duration::from_millis(millis.into())),
+            Move::Cordon { node: number } if number % 2 == 1 => self.tell(Event::NodeDrained {
+                node: node(number),
+                reason: "walk".to_owned(),
+            }),
             Move::Cordon { node: number } => {
                 self.tell(Event::NodeCordoned {
                     node: node(number),

@@ -354,6 +354,18 @@ fn happening(at: Timestamp, event: Event) -> Option<Happening> {
             let text = format!("{node} cordoned by an operator: {reason}");
             ("node-cordoned", Some(node), text)
         }
+        Event::NodeDrained { node, reason } => {
+            let text = format!("{node} drained by an operator: {reason}");
+            ("node-drained", Some(node), text)
+        }
+        Event::NodeForgotten { node } => {
+            let text = format!("{node} forgotten by an operator");
+            ("node-forgotten", Some(node), text)
+        }
+        Event::CaseNoted { case, note } => {
+            let text = format!("{} noted something about case {case}: {}", note.by, note.text);
+            ("case-noted", None, text)
+        }
         Event::NodeUncordoned { node } => {
             let text = format!("{node} given back by an operator");
             ("node-uncordoned", Some(node), text)
