@@ -5,6 +5,8 @@
 //!
 //! Invariant: pure. No clock, no randomness, no files, no sockets; time comes in as a [`Timestamp`].
 
+#![warn(missing_docs)]
+
 mod case;
 mod causes;
 mod checkpoint_counts;

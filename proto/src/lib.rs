@@ -10,6 +10,8 @@
 //!
 //! Not here: sockets, retries, time. Authentication and TLS are absent from this version of the wire.
 
+#![warn(missing_docs)]
+
 mod entity;
 mod error;
 mod evidence;

@@ -10,6 +10,7 @@
 //!
 //! Absent: the buffer protocol (not in the stable ABI of Python 3.9), and any knowledge of torch, numpy or JAX.
 
+#![warn(missing_docs)]
 #![deny(unsafe_code)]
 
 mod agent;

@@ -18,6 +18,8 @@
 //! Calls are synchronous; threads copy and write, and none of them calls back. Absent: reconnecting (ranks end
 //! with the agent that started them, since a rank without an owner cannot be fenced).
 
+#![warn(missing_docs)]
+
 mod calls;
 mod client;
 mod demand;

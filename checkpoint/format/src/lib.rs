@@ -26,6 +26,8 @@
 //! Absent on purpose: element types narrower than a byte, compression, and non-tensor state that is not JSON (JSON has
 //! no NaN and no infinity: a float that is one becomes `null` before it ever reaches this crate).
 
+#![warn(missing_docs)]
+
 mod chunk;
 mod chunk_digest;
 mod difference;
