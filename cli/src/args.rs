@@ -1,4 +1,4 @@
-//! Words that many commands share. The words of one command stand with it.
+//! Options that several commands share. Options of one command are in its own file.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::config::{Config, Flag, Mistakes};
 use crate::error::CliError;
 
-/// What every command understands.
+/// Options of every command.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CommonArgs {
     /// Configuration file (TOML)
@@ -23,25 +23,26 @@ pub(crate) struct CommonArgs {
         help_heading = "Everywhere"
     )]
     pub(crate) config: Option<PathBuf>,
-    /// Which log lines to show, as in RUST_LOG: `info`, `rankguard_agent=debug` ... [setting log.filter]
+    /// Log filter in the syntax of RUST_LOG: `info`, `rankguard_agent=debug` ... [setting log.filter]
     #[arg(long, global = true, value_name = "FILTER", help_heading = "Everywhere")]
     pub(crate) log: Option<String>,
-    /// How log lines look on standard error: text or json [setting log.format]
+    /// Format of log lines on standard error: text or json [setting log.format]
     #[arg(long, global = true, value_name = "FORMAT", help_heading = "Everywhere")]
     pub(crate) log_format: Option<String>,
     /// Certificate of the cluster's authority (PEM) [setting identity.ca]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
     pub(crate) identity_ca: Option<PathBuf>,
-    /// The own certificate (PEM) [setting identity.certificate]
+    /// Certificate to present to peers (PEM) [setting identity.certificate]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
     pub(crate) identity_certificate: Option<PathBuf>,
-    /// Its key (PEM) [setting identity.key]
+    /// Private key of that certificate (PEM) [setting identity.key]
     #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
     pub(crate) identity_key: Option<PathBuf>,
 }
 
 impl CommonArgs {
-    /// Settings, with the flags that a command adds to these.
+    /// Loads the settings: configuration file, environment, the shared flags, and `flags` of the command. Mistakes
+    /// become one error.
     pub(crate) fn settings(&self, flags: impl IntoIterator<Item = Option<Flag>>) -> Result<Config, CliError> {
         self.load(flags).map_err(|mistakes| {
             CliError::usage(
@@ -51,7 +52,7 @@ impl CommonArgs {
         })
     }
 
-    /// The same, with every mistake as a value.
+    /// Loads the settings as [`Self::settings`] does, with each mistake as a value.
     pub(crate) fn load(&self, flags: impl IntoIterator<Item = Option<Flag>>) -> Result<Config, Mistakes> {
         let shared = [
             Flag::of("log.filter", "--log", self.log.as_deref()),
@@ -69,7 +70,7 @@ impl CommonArgs {
     }
 }
 
-/// Where the controller is.
+/// Option that selects the controller.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ControllerAddress {
     /// Address of the controller [setting client.controller]
@@ -78,7 +79,7 @@ pub(crate) struct ControllerAddress {
 }
 
 impl ControllerAddress {
-    /// The controller that a command speaks to.
+    /// Returns a client for the configured controller.
     pub(crate) fn client(&self, common: &CommonArgs) -> Result<Client, CliError> {
         let flag = Flag::of("client.controller", "--controller", self.controller.as_deref());
         let config = common.settings([flag])?;
@@ -86,20 +87,20 @@ impl ControllerAddress {
     }
 }
 
-/// How much of the files of others is read.
+/// Limits on reading foreign files.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct LimitArgs {
-    /// Most text that is read of all files together, after unpacking: 500MiB, 2GiB ... [default: 64GiB, and of a packed file
-    /// 256 MiB or 100 times its size, whichever is more]
+    /// Maximum text to read from all files together, after unpacking: 500MiB, 2GiB ... [default: 64GiB; for each packed
+    /// file 256 MiB or 100 times its size, whichever is larger]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) read_limit: Option<u64>,
-    /// Seconds of work on all files together [default: 3600, and for each file 20 and 2 more for each MiB of it]
+    /// Maximum processing time for all files together, in seconds [default: 3600; for each file 20 plus 2 per MiB]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) time_limit: Option<u64>,
 }
 
 impl LimitArgs {
-    /// The limits that were given.
+    /// Converts the options to the limits of the reader.
     pub(crate) fn limits(self) -> ReadLimits {
         ReadLimits {
             text_bytes: self.read_limit,
@@ -108,7 +109,7 @@ impl LimitArgs {
     }
 }
 
-/// `500MiB`, `2GiB`, or bytes.
+/// Parses a size: `500MiB`, `2GiB`, or a number of bytes.
 fn size(text: &str) -> Result<u64, String> {
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let shift = match unit.trim().to_ascii_lowercase().as_str() {

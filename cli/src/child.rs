@@ -1,4 +1,4 @@
-//! Processes that this program starts beside itself and that must not outlive it.
+//! Child processes that must not outlive this program.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -6,9 +6,9 @@ use std::process::Command;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-/// The kernel ends the child when the thread that starts it ends, however that ends.
+/// Makes the kernel send SIGKILL to the child when the thread that starts it ends, for any reason.
 pub(crate) fn die_with_parent(command: &mut Command) -> &mut Command {
-    // SAFETY: between fork and exec only prctl is called, which is async-signal-safe and touches no memory; the error is a
-    // number and allocates nothing.
+    // SAFETY: between fork and exec only prctl is called, which is async-signal-safe and touches no memory; the error
+    // is a number and allocates nothing.
     unsafe { command.pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)) }
 }

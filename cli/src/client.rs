@@ -1,4 +1,4 @@
-//! People's side of the controller: one connection, a deadline on every call, answers as model values.
+//! Operator client of the controller: one connection, a deadline on every call, model values as answers.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -14,24 +14,24 @@ use tonic::{Code, Response, Status};
 use crate::error::CliError;
 use crate::exit::Exit;
 
-/// Longest wait for a connection.
+/// Maximum wait for a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// Longest wait for an answer: longer than the controller's own limit, so that its reason is what people read.
+/// Maximum wait for an answer: longer than the controller's own limit, so that the controller's reason is shown.
 const ANSWER_LIMIT: Duration = Duration::from_secs(12);
-/// How long a submission may take that starts from a checkpoint: the controller may have to copy it.
+/// Maximum duration of a submission that resumes from a checkpoint: the controller may have to copy it.
 const RESUME_LIMIT: Duration = Duration::from_secs(620);
 
-/// A controller at an address. Connects at the first call, and again when the connection was lost.
+/// Client of the controller at one address. Connects at the first call and reconnects after a lost connection.
 #[derive(Debug)]
 pub(crate) struct Client {
     address: String,
     network: Network,
     channel: OnceLock<Channel>,
-    /// How long an answer may take.
+    /// Maximum wait for an answer.
     limit: Duration,
 }
 
-/// Why the controller gave no answer, or not the wanted one.
+/// Failure of a call to the controller.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub(crate) enum ClientError {
@@ -50,19 +50,19 @@ pub(crate) enum ClientError {
 }
 
 impl ClientError {
-    /// Whether the controller was not reached, so that the same call may succeed later.
+    /// True if the controller was not reached, so that the same call may succeed later.
     pub(crate) fn is_away(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Silent { .. })
     }
 
-    /// Whether what was asked for does not exist.
+    /// True if the requested object does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::Refused(status) if status.code() == Code::NotFound)
     }
 }
 
 impl Client {
-    /// Nothing is connected yet.
+    /// Creates a client without connecting.
     pub(crate) fn new(address: &str, network: Network) -> Self {
         Self {
             address: address.to_owned(),
@@ -72,40 +72,40 @@ impl Client {
         }
     }
 
-    /// The same with another deadline for answers.
+    /// Replaces the deadline for answers.
     fn within(self, limit: Duration) -> Self {
         Self { limit, ..self }
     }
 
-    /// The address it speaks to.
+    /// Address of the controller.
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// How it speaks to it.
+    /// Transport settings: identity and connector.
     pub(crate) fn network(&self) -> &Network {
         &self.network
     }
 
-    /// Everything at this moment.
+    /// Fetches the current view of nodes and jobs.
     pub(crate) async fn status(&self) -> Result<StatusView, ClientError> {
         let answer = self.operator()?.get_status(v1::Empty {}).await;
         self.document(answer)
     }
 
-    /// All cases, oldest first.
+    /// Fetches all cases, oldest first.
     pub(crate) async fn cases(&self) -> Result<Vec<Case>, ClientError> {
         let answer = self.operator()?.list_cases(v1::Empty {}).await;
         self.document(answer)
     }
 
-    /// One case.
+    /// Fetches one case.
     pub(crate) async fn case(&self, id: CaseId) -> Result<Case, ClientError> {
         let answer = self.operator()?.get_case(v1::CaseNumber { id: id.0 }).await;
         self.document(answer)
     }
 
-    /// Hands in a job; its name.
+    /// Submits a job and returns its name.
     pub(crate) async fn submit(&self, spec: &JobSpec) -> Result<JobId, ClientError> {
         let patient;
         let client = if spec.resume_from.is_some() {
@@ -118,13 +118,13 @@ impl Client {
         Ok(JobId::from(self.answer(answer)?.job))
     }
 
-    /// Stops a job for good.
+    /// Stops a job permanently.
     pub(crate) async fn cancel(&self, job: &JobId) -> Result<(), ClientError> {
         let answer = self.operator()?.cancel_job(v1::JobName { job: job.to_string() }).await;
         self.answer(answer).map(drop)
     }
 
-    /// Keeps new work from a node.
+    /// Cordons a node: no new work is placed on it.
     pub(crate) async fn cordon(&self, node: &NodeId, reason: &str) -> Result<(), ClientError> {
         let request = v1::CordonRequest {
             node: node.to_string(),
@@ -134,7 +134,7 @@ impl Client {
         self.answer(answer).map(drop)
     }
 
-    /// Lets a node have work again.
+    /// Uncordons a node: work may be placed on it again.
     pub(crate) async fn uncordon(&self, node: &NodeId) -> Result<(), ClientError> {
         let answer = self
             .operator()?
@@ -143,7 +143,7 @@ impl Client {
         self.answer(answer).map(drop)
     }
 
-    /// Empties a node: nothing new is placed on it, and its job moves after its next checkpoint.
+    /// Drains a node: no new work is placed on it, and its job moves after its next checkpoint.
     pub(crate) async fn drain(&self, node: &NodeId, reason: &str) -> Result<(), ClientError> {
         let request = v1::CordonRequest {
             node: node.to_string(),
@@ -153,7 +153,7 @@ impl Client {
         self.answer(answer).map(drop)
     }
 
-    /// Forgets a node that has gone for good.
+    /// Removes a node that has left permanently.
     pub(crate) async fn forget(&self, node: &NodeId) -> Result<(), ClientError> {
         let answer = self
             .operator()?
@@ -162,7 +162,7 @@ impl Client {
         self.answer(answer).map(drop)
     }
 
-    /// Notes something about a case.
+    /// Adds a note to a case.
     pub(crate) async fn note_case(&self, note: v1::CaseNoteRequest) -> Result<(), ClientError> {
         let answer = self.operator()?.note_case(note).await;
         self.answer(answer).map(drop)
@@ -225,13 +225,13 @@ fn endpoint(address: &str) -> Result<Endpoint, ClientError> {
     Ok(endpoint.timeout(ANSWER_LIMIT))
 }
 
-/// What is wrong with certificates, on this side or the other, where they are the matter.
+/// Describes the certificate problem of a failed call, on either side; `None` if certificates are not the cause.
 fn identity_problem(status: &Status) -> Option<String> {
     let dial = DialError::within(status)?;
     dial.is_about_identity().then(|| dial.words())
 }
 
-/// Whether the failure came from this side of the wire: the connection, not the controller.
+/// True if the transport on this side failed, not the controller.
 fn is_transport(status: &Status) -> bool {
     let mut cause = std::error::Error::source(status);
     while let Some(error) = cause {
@@ -243,7 +243,7 @@ fn is_transport(status: &Status) -> bool {
     false
 }
 
-/// The innermost cause, which is what a person needs ("connection refused").
+/// Returns the innermost cause, which is the most specific ("connection refused").
 fn reason(status: &Status) -> String {
     let mut innermost: &dyn std::error::Error = status;
     while let Some(next) = innermost.source() {
@@ -256,7 +256,7 @@ fn reason(status: &Status) -> String {
     }
 }
 
-/// A controller that does not answer, or refuses, as an error with a hint.
+/// Maps a client error to an error with a hint and an exit code.
 impl From<ClientError> for CliError {
     fn from(problem: ClientError) -> Self {
         let hint = match &problem {

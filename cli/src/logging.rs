@@ -1,7 +1,7 @@
-//! Log lines: to standard error, as text or JSON.
+//! Log lines on standard error, as text or JSON.
 //!
-//! Fields and messages hold text of nodes, ranks and files. Control characters in them are escaped here, for every line of
-//! every daemon: foreign text can neither move the cursor of a terminal nor begin a line of its own.
+//! Fields and messages contain text of nodes, ranks and files. Control characters in them are escaped here, for every
+//! line of every daemon: foreign text can neither move the cursor of a terminal nor begin a line of its own.
 
 use std::fmt;
 use std::io::IsTerminal as _;
@@ -14,15 +14,16 @@ use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
 use crate::config::Config;
 
-/// Starts logging; a second start is without effect. Only the daemons log: other commands say what they have to say.
+/// Starts logging; a second call has no effect. Only the daemons log; other commands write to standard output and
+/// error.
 pub(crate) fn start(config: &Config) {
-    // The directives were checked when they were read.
+    // The directives were validated when the configuration was read.
     let filter = EnvFilter::new(config.log_filter());
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);
     let _ = if config.log_is_json() {
-        // JSON escapes control characters by itself.
+        // The JSON formatter escapes control characters.
         lines.json().flatten_event(true).try_init()
     } else {
         let fields = debug_fn(write_field).delimited(" ");

@@ -1,12 +1,11 @@
-//! Rankguard: what people and machines type.
+//! Command line of Rankguard.
 //!
-//! `program` turns words into a command and its end into an exit code. Each command is a file in `commands`, its words
-//! included; what they share is small: `args` (words that many take), `config` (settings from file, environment and
-//! flags), `client` (the controller as people see it), `runtime` (for those that wait), `report` (the page).
-//! How it prints, lists and ends is `rankguard-console`; the history commands are a binary of their own beside it.
+//! `program` parses the arguments and maps the result to an exit code. Each command is a file in `commands`, with its
+//! options; shared parts are small: `args` (common options), `config` (settings from file, environment and flags),
+//! `client` (operator client of the controller), `runtime` (async commands), `report` (HTML page). Output, listings and
+//! exit codes come from `rankguard-console`; the history commands are a separate binary.
 //!
-//! Absent: colours, and talking to a controller that is not on this machine except
-//! through a tunnel.
+//! Absent: colours.
 
 mod args;
 mod bench;

@@ -1,4 +1,4 @@
-//! Who may be lost of a job under parity: the plan that its agents make, told in words.
+//! Parity of a job: the placement that its agents plan, its survivable losses, and sentences that describe them.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use rankguard_checkpoint_tiers::placement::{Member, ParityGroup, plan_parity};
 use rankguard_model::{CheckpointParity, NodeId};
 use serde::Serialize;
 
-/// Sets of nodes that are named.
+/// Maximum number of fatal node sets that are listed.
 const FATAL_NAMED: usize = 4;
 
-/// Nodes lost at once that are asked about.
+/// Numbers of nodes lost at once for which survival is computed.
 pub(crate) const LOST: [u32; 4] = [1, 2, 4, 8];
 
-/// `K+M`.
+/// Parses `K+M`: K nodes per group, M parities.
 pub(crate) fn parse(text: &str) -> Result<CheckpointParity, String> {
     let (nodes, parities) = text.split_once('+').ok_or("want K+M, such as 4+1")?;
     let number = |text: &str, most: usize| {
@@ -28,7 +28,7 @@ pub(crate) fn parse(text: &str) -> Result<CheckpointParity, String> {
     })
 }
 
-/// Groups of nodes, and who keeps their parity.
+/// Parity groups of nodes, with the holders of their parity.
 #[derive(Debug)]
 pub(crate) struct Lanes {
     groups: Vec<ParityGroup>,
@@ -36,17 +36,17 @@ pub(crate) struct Lanes {
     lanes: Vec<Lane>,
 }
 
-/// Probability that every image is there or comes back after so many nodes are lost at once.
+/// Probability that every image is present or can be restored after `lost` nodes are lost at once.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Survival {
     pub(crate) lost: u32,
     pub(crate) probability: f64,
-    /// It is exact; else it is at least this.
+    /// True if `probability` is exact; otherwise it is a lower bound.
     pub(crate) exact: bool,
 }
 
 impl Lanes {
-    /// As every agent of these nodes plans.
+    /// Plans parity for `members` with the function that the agents use.
     pub(crate) fn plan(members: &[Member], parity: CheckpointParity) -> Self {
         let groups = plan_parity(members, parity.nodes as usize, parity.parities as usize, &[]);
         let mut nodes: Vec<NodeId> = members.iter().map(|member| member.node.clone()).collect();
@@ -63,13 +63,13 @@ impl Lanes {
         Self { groups, nodes, lanes }
     }
 
-    /// For nodes without names, none of which fails with another.
+    /// Plans parity for `nodes` unnamed nodes without shared failure domains.
     pub(crate) fn of_any(nodes: u32, parity: CheckpointParity) -> Self {
         let member = |number| Member::new(&format!("{number:06}"), &[]);
         Self::plan(&(0..nodes).map(member).collect::<Vec<_>>(), parity)
     }
 
-    /// Parities over all ranks' images: of the image of each rank as many as its group has holders.
+    /// Returns the number of parity shares over all ranks' images: for each image as many as its group has holders.
     pub(crate) fn shares(&self, ranks_per_node: u32) -> u32 {
         let shares = self
             .groups
@@ -80,7 +80,7 @@ impl Lanes {
             .saturating_mul(ranks_per_node)
     }
 
-    /// How likely images survive.
+    /// Computes the survival probability for each count of [`LOST`] below the number of nodes.
     pub(crate) fn survival(&self) -> Vec<Survival> {
         let nodes = self.nodes.len() as u32;
         let ask = |lost| {
@@ -94,7 +94,7 @@ impl Lanes {
         LOST.into_iter().filter(|lost| *lost < nodes).map(ask).collect()
     }
 
-    /// Which nodes may be lost, a sentence each.
+    /// Describes which nodes may be lost, one sentence per group.
     pub(crate) fn sentences(&self) -> Vec<String> {
         if self.groups.is_empty() {
             return vec!["a single node has no other that could keep parity for it".to_owned()];
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!((alone.shares(2), alone.survival()), (0, Vec::new()));
     }
 
-    /// The least that a group can have: its sums have no place where there are too few nodes.
+    /// Smallest possible groups: with too few nodes there is no place for all parities.
     #[test]
     fn groups_smaller_than_what_was_asked_for_have_the_holders_that_there_are() {
         let members = ["n1", "n2", "n3"].map(|node| Member::new(node, &[]));

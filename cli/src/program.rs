@@ -1,4 +1,4 @@
-//! The whole program: from the words to a command, and from its end to the exit code.
+//! Entry point: parses the arguments, runs the command, and returns the exit code.
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use rankguard_console::ending;
@@ -34,7 +34,7 @@ use crate::exit::Exit;
 use crate::runtime::block_on;
 use crate::{commands, demo, out};
 
-/// Keeps long training runs alive on clusters that fail, and tells truthfully what failed and why.
+/// Keep long training runs alive on clusters that fail, and report what failed and why
 #[derive(Debug, Parser)]
 #[command(name = "rankguard", version, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "\
@@ -43,26 +43,24 @@ Exit codes: 0 fine, 1 something wrong was found, 2 it could not be done, 3 the j
   64 usage or configuration, 69 no controller answers.
 Settings: a TOML file (--config), then the environment, then flags; `rankguard config show` lists them all.")]
 pub(crate) struct Cli {
-    /// What every command understands.
     #[command(flatten)]
     pub(crate) common: CommonArgs,
-    /// What to do.
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// What to do.
+/// Commands of `rankguard`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Take a real training job through real failures on this machine, and show what became of it
+    /// Run a real training job through real failures on this machine and report the outcome
     Demo(DemoArgs),
-    /// Run the controller: evidence in, cases and orders out
+    /// Run the controller: receive evidence, open cases, send orders to agents
     Controller(ControllerArgs),
-    /// Run the agent of this node: observe, run ranks, keep checkpoints
+    /// Run the agent of this node: collect evidence, run ranks, hold checkpoints
     Agent(Box<AgentArgs>),
-    /// Let a fault happen to the agent of this node, to see what becomes of it
+    /// Inject a fault on this node (drill)
     Inject(InjectArgs),
-    /// Say whether this node has what a job needs, before the job finds out
+    /// Check this node against the requirements of a job before the job starts
     Preflight(Box<PreflightArgs>),
     /// Submit a training job and follow it to its end
     Run(RunArgs),
@@ -70,55 +68,55 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Show the output of a job's ranks
     Logs(LogsArgs),
-    /// Show what failed, and why
+    /// Show what failed and why
     Cases(CasesArgs),
-    /// Stop a job for good
+    /// Cancel a job permanently
     Cancel(CancelArgs),
-    /// Keep work from a node, or give it back
+    /// Cordon, uncordon, drain, forget or show nodes
     Node(NodeArgs),
-    /// Look at a checkpoint store, without a controller
+    /// List, verify, plan, convert, copy and repair checkpoints, without a controller
     Checkpoint(CheckpointArgs),
-    /// Read logs that others wrote and say what failed
+    /// Diagnose a failure from existing logs
     Diagnose(DiagnoseArgs),
-    /// Name the failure of each case of JSON lines, one verdict a line
+    /// Classify each case of JSON lines; print one verdict per line
     Classify(ClassifyArgs),
-    /// Say what a failure class, an XID or a log line means
+    /// Explain a failure class, an XID or a log line
     Explain(ExplainArgs),
-    /// Show published failure taxonomies, and where our classes stand in them
+    /// Show published failure taxonomies and their mapping to rankguard's classes
     Taxonomy(TaxonomyArgs),
-    /// Read published failure data and one's own as canonical tables
+    /// Read published or your own failure data as canonical tables
     Dataset(HistoryArgs),
-    /// Answer a question from failure data, beside the published figures
+    /// Answer a question from failure data, next to the published figures
     Study(HistoryArgs),
-    /// Feed history through the same brain that runs live
+    /// Replay history through the controller logic that runs live
     Replay(HistoryArgs),
     /// Compare recovery policies on failure and capacity traces
     Simulate(HistoryArgs),
     /// Write the report page of a running controller
     Report(ReportArgs),
-    /// Measure this program on this machine, beside the machine's limits and other tools
+    /// Measure this program on this machine, next to the machine's limits and other tools
     Bench(BenchArgs),
-    /// Make the authority of a cluster and certificates of its parts, or show one
+    /// Create the authority of a cluster and certificates of its parts, or show a certificate
     Identity(IdentityArgs),
     /// Check or show the configuration
     Config(ConfigArgs),
-    /// Write completions for a shell, or manual pages
+    /// Write shell completions or manual pages
     Shell(ShellArgs),
-    /// One rank of the demo's job; started by agents
+    /// Run one rank of the demo's job; started by agents
     #[command(hide = true)]
     DemoRank(DemoRankArgs),
-    /// Calls of an agent into the GPU library; started by agents
+    /// Serve an agent's calls into the GPU library; started by agents
     #[command(hide = true)]
     GpuCalls(GpuCallsArgs),
-    /// The Python stacks of a rank, for its agent; started by agents
+    /// Read the Python stacks of a rank for its agent; started by agents
     #[command(hide = true)]
     StackCalls(StackCallsArgs),
 }
 
-/// What words that are no command are answered with.
+/// Hint for arguments that are not a command.
 const HINT: &str = "`rankguard --help` lists the commands, `rankguard COMMAND --help` what each takes";
 
-/// The whole program.
+/// Runs the program.
 pub(crate) fn main() -> Exit {
     let ended = |ended: Result<Exit, CliError>| {
         ended.unwrap_or_else(|error| {
@@ -129,7 +127,8 @@ pub(crate) fn main() -> Exit {
     if commands::supervise_ranks::is_asked_for() {
         return ending::last(ended(commands::supervise_ranks::run()));
     }
-    // What an agent starts beside itself reads its words without those of all commands, which would take memory for good.
+    // Helper processes of an agent parse their own arguments only: building the parser of all commands would occupy
+    // memory for their whole life.
     let exit = match (commands::gpu_calls::asked_for(), commands::keep_arenas::asked_for()) {
         (Some(Ok(args)), _) => ended(commands::gpu_calls::run(&args)),
         (_, Some(Ok(args))) => ended(commands::keep_arenas::run(&args)),

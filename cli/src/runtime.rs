@@ -1,4 +1,4 @@
-//! The runtime of commands that wait.
+//! Tokio runtime of async commands.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::error::CliError;
 
-/// A runtime for a command.
+/// Builds a runtime with two worker threads.
 pub(crate) fn build() -> Result<Runtime, CliError> {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.map_err(|problem| {
@@ -16,16 +16,16 @@ pub(crate) fn build() -> Result<Runtime, CliError> {
     })
 }
 
-/// Runs something that waits, on this thread.
+/// Runs a future to completion on this thread.
 pub(crate) fn block_on<F: Future>(work: F) -> Result<F::Output, CliError> {
     let runtime = build()?;
     let output = runtime.block_on(work);
-    // What is still blocked in a system call must not keep a finished command from ending.
+    // A task blocked in a system call must not keep a finished command from ending.
     runtime.shutdown_timeout(Duration::from_secs(2));
     Ok(output)
 }
 
-/// Reads the files of the identity again. What cannot be used is logged and changes nothing.
+/// Reloads the identity files. A failure is logged and the current identity stays in use.
 pub(crate) async fn reload_identity(network: Network) {
     if let Err(problem) = tokio::task::spawn_blocking(move || network.reload()).await {
         tracing::error!(%problem, "the identity could not be read again");

@@ -1,17 +1,17 @@
-//! Signals as something to wait for: SIGINT and SIGTERM end, SIGHUP reads again.
+//! Signals as futures: SIGINT and SIGTERM stop the program, SIGHUP reloads files.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Both signals, caught from its making on.
+/// SIGINT and SIGTERM, caught since construction.
 pub(crate) struct Stop {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Stop {
-    /// From now on the signals no longer end the process by themselves.
+    /// Installs the handlers: the signals no longer end the process by themselves.
     pub(crate) fn catch() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
@@ -19,7 +19,7 @@ impl Stop {
         })
     }
 
-    /// Waits for the next one; its name.
+    /// Waits for the next signal and returns its name.
     pub(crate) async fn wait(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "SIGINT",
@@ -28,16 +28,16 @@ impl Stop {
     }
 }
 
-/// SIGHUP, caught from its making on.
+/// SIGHUP, caught since construction.
 pub(crate) struct Hangup(Signal);
 
 impl Hangup {
-    /// From now on the signal no longer ends the process.
+    /// Installs the handler: the signal no longer ends the process.
     pub(crate) fn catch() -> io::Result<Self> {
         Ok(Self(signal(SignalKind::hangup())?))
     }
 
-    /// Waits for the next one.
+    /// Waits for the next SIGHUP.
     pub(crate) async fn wait(&mut self) {
         self.0.recv().await;
     }

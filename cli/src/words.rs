@@ -1,8 +1,7 @@
-//! States as people read them: the same words as in JSON.
+//! Text of states, numbers and catalogue names for people. States are spelled as in JSON.
 
 use rankguard_model::{CaseState, JobState, NodeState, Role, Severity};
 
-/// As in JSON.
 pub(crate) fn job_state(state: JobState) -> &'static str {
     match state {
         JobState::Pending => "pending",
@@ -14,7 +13,6 @@ pub(crate) fn job_state(state: JobState) -> &'static str {
     }
 }
 
-/// As in JSON.
 pub(crate) fn node_state(state: NodeState) -> &'static str {
     match state {
         NodeState::Healthy => "healthy",
@@ -24,7 +22,6 @@ pub(crate) fn node_state(state: NodeState) -> &'static str {
     }
 }
 
-/// As in JSON.
 pub(crate) fn case_state(state: CaseState) -> &'static str {
     match state {
         CaseState::Open => "open",
@@ -34,7 +31,6 @@ pub(crate) fn case_state(state: CaseState) -> &'static str {
     }
 }
 
-/// As in JSON.
 pub(crate) fn role(role: Role) -> &'static str {
     match role {
         Role::Root => "root",
@@ -44,7 +40,6 @@ pub(crate) fn role(role: Role) -> &'static str {
     }
 }
 
-/// As in JSON.
 pub(crate) fn severity(severity: Severity) -> &'static str {
     match severity {
         Severity::Info => "info",
@@ -53,12 +48,12 @@ pub(crate) fn severity(severity: Severity) -> &'static str {
     }
 }
 
-/// A value, or a dash where there is none.
+/// Formats a value, or a dash for `None`.
 pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// Milliseconds as people read them: `640 ms`, `2.41 s`, `3 min 20 s`.
+/// Formats milliseconds: `640 ms`, `2.41 s`, `3 min 20 s`.
 pub(crate) fn millis(millis: f64) -> String {
     match millis {
         whole if whole.abs() < 1_000.0 && whole.fract() == 0.0 => format!("{whole:.0} ms"),
@@ -73,7 +68,7 @@ pub(crate) fn millis(millis: f64) -> String {
     }
 }
 
-/// Bytes as people read them.
+/// Formats bytes with a binary unit: `512 B`, `1.5 GiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let (mut value, mut unit) = (bytes as f64, "B");
@@ -90,7 +85,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
     }
 }
 
-/// A category of a taxonomy with its published name.
+/// Formats a category of a taxonomy with its published name.
 pub(crate) fn category(taxonomy: &str, category: &str) -> String {
     match rankguard_faults::Catalogue::builtin().category_name(taxonomy, category) {
         Some(name) if name != category => format!("{name} ({category})"),
@@ -98,14 +93,14 @@ pub(crate) fn category(taxonomy: &str, category: &str) -> String {
     }
 }
 
-/// The words by which people know a taxonomy.
+/// Returns the short name of a taxonomy, or its id if it is unknown.
 pub(crate) fn taxonomy(id: &str) -> String {
     rankguard_faults::Catalogue::builtin()
         .taxonomy(id)
         .map_or_else(|| id.to_owned(), |taxonomy| taxonomy.short.clone())
 }
 
-/// Who recommends something, by title where the catalogue knows it.
+/// Formats the sources of a recommendation, by title if the catalogue has it.
 pub(crate) fn sources(ids: &[String]) -> String {
     if ids.is_empty() {
         return "our own inference, not a published recommendation".to_owned();

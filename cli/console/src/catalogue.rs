@@ -1,4 +1,4 @@
-//! What a person adds to the built-in catalogue, by `--catalogue`.
+//! Catalogue files that extend the built-in catalogue (`--catalogue`).
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use rankguard_files::read_text;
 
 use crate::error::CliError;
 
-/// What a person adds to the built-in catalogue.
+/// Options that extend the built-in catalogue.
 #[derive(Debug, Clone, Default, Args)]
 pub struct CatalogueArgs {
     /// File that adds classes, signatures, codes or a taxonomy (TOML); may be repeated
@@ -18,16 +18,16 @@ pub struct CatalogueArgs {
 }
 
 impl CatalogueArgs {
-    /// The built-in catalogue, with the files of a person where there are any.
+    /// Returns the built-in catalogue, extended by the files of `--catalogue`.
     pub fn read(&self) -> Result<Cow<'static, Catalogue>, CliError> {
         read(&self.catalogue)
     }
 }
 
-/// Largest catalogue file, bytes.
+/// Maximum size of a catalogue file, in bytes.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// The built-in catalogue with these files, where there are any.
+/// Returns the built-in catalogue, extended by `files`; borrowed if there are none.
 pub fn read(files: &[PathBuf]) -> Result<Cow<'static, Catalogue>, CliError> {
     let read = CatalogueFile::read(files, |path| read_text(path, FILE_BYTES));
     read.map(|(_, catalogue)| catalogue).map_err(|problem| match problem {

@@ -1,10 +1,10 @@
-//! How a program begins to end: with words that are no command, and with the last of what it printed.
+//! Start and end of a program: usage errors of `clap`, and the flush of standard output.
 
 use crate::exit::Exit;
 use crate::out;
 
-/// What becomes of words that `clap` did not take. Help and version are data that was asked for; everything else is a mistake,
-/// which is told with `hint`.
+/// Prints a parse result of `clap` that is not a command. Help and version go to standard output with [`Exit::Fine`];
+/// every other problem goes to standard error with `hint`.
 pub fn usage(problem: &clap::Error, hint: &str) -> Exit {
     let text = problem.render().to_string();
     if !problem.use_stderr() {
@@ -15,13 +15,13 @@ pub fn usage(problem: &clap::Error, hint: &str) -> Exit {
         .trim_end()
         .trim_end_matches("For more information, try '--help'.")
         .trim_end();
-    // A word of the caller may have line ends: none of its lines may look like one of ours.
+    // An argument may contain line ends: none of its lines may look like one of ours.
     let text = text.replace("\nerror:", "\n  error:").replace("\nhint:", "\n  hint:");
     out::notes(&format!("{text}\nhint: {hint}"));
     Exit::Usage
 }
 
-/// Writes what is still to be written; gives `exit` where that could be.
+/// Flushes standard output; returns `exit`, or [`Exit::Failure`] if a write failed.
 pub fn last(exit: Exit) -> Exit {
     match out::finish() {
         Ok(()) => exit,

@@ -1,4 +1,4 @@
-//! What a command ends with when it cannot do what was asked: a sentence, its causes, and what to try.
+//! Error of a command: a sentence, its causes, and a hint.
 
 use rankguard_model::with_causes;
 use std::error::Error;
@@ -6,7 +6,7 @@ use std::fmt;
 
 use crate::exit::Exit;
 
-/// A failure of a command, ready to be shown.
+/// Failure of a command, ready to be printed.
 #[derive(Debug)]
 pub struct CliError {
     exit: Exit,
@@ -16,7 +16,7 @@ pub struct CliError {
 }
 
 impl CliError {
-    /// It could not be done. `hint` says what a person may try.
+    /// Error with [`Exit::Failure`]. `hint` proposes the next step.
     pub fn failure(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             exit: Exit::Failure,
@@ -26,7 +26,7 @@ impl CliError {
         }
     }
 
-    /// It was asked for in a way that cannot be understood.
+    /// Error with [`Exit::Usage`]: a mistake in the arguments or the configuration.
     pub fn usage(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             exit: Exit::Usage,
@@ -34,7 +34,7 @@ impl CliError {
         }
     }
 
-    /// The same with another exit code.
+    /// Replaces the exit code.
     pub fn exiting(self, exit: Exit) -> Self {
         Self { exit, ..self }
     }
@@ -47,12 +47,12 @@ impl CliError {
         }
     }
 
-    /// Its exit code.
     pub fn exit(&self) -> Exit {
         self.exit
     }
 
-    /// The lines for standard error. Further lines of the error are indented: a name with a line end cannot forge a hint.
+    /// Returns the lines for standard error. Further lines of the error are indented: a name with a line end cannot
+    /// forge a hint.
     pub fn lines(&self) -> String {
         let error = with_causes(self).replace('\n', "\n  ");
         format!("error: {error}\nhint: {}", self.hint)

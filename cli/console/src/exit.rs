@@ -1,23 +1,23 @@
-//! How the program says with one number how it went.
+//! Exit codes of the programs.
 
 use std::process::ExitCode;
 
 /// Exit codes, the same for every command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It did what was asked and found nothing wrong: 0.
+    /// 0: done, and nothing wrong was found.
     Fine,
-    /// It did what was asked and found something wrong (a case, a damaged checkpoint, a mistake in a file): 1.
+    /// 1: done, and something wrong was found (a case, a damaged checkpoint, a mistake in a file).
     Finding,
-    /// It could not do what was asked: 2.
+    /// 2: the command could not do its work.
     Failure,
-    /// The job that was followed failed: 3.
+    /// 3: the followed job failed.
     JobFailed,
-    /// The job that was followed was cancelled: 4.
+    /// 4: the followed job was cancelled.
     JobCancelled,
-    /// It was asked for something that does not exist, on the command line or in the configuration: 64.
+    /// 64: a usage mistake on the command line or in the configuration.
     Usage,
-    /// No controller answers: 69, as `EX_UNAVAILABLE` of sysexits.h.
+    /// 69: no controller answers, as `EX_UNAVAILABLE` of sysexits.h.
     NoController,
 }
 

@@ -1,26 +1,26 @@
-//! The forms of a listing.
+//! Output formats of a listing.
 
 use clap::{Args, ValueEnum};
 
-/// How a listing is printed.
+/// Output format of a listing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people
+    /// Aligned table for people
     #[default]
     #[value(alias = "text")]
     Table,
-    /// One document
+    /// JSON: one document
     Json,
-    /// One document a line
+    /// JSON Lines: one document per line
     Jsonl,
-    /// Comma-separated, with a header
+    /// Comma-separated values with a header row
     Csv,
 }
 
-/// How to print.
+/// Option that selects the output format.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct FormatArgs {
-    /// How to print
+    /// Format of the output
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub format: Format,
 }

@@ -1,4 +1,4 @@
-//! One list, four formats.
+//! Prints a list in one of four formats.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -11,22 +11,22 @@ use serde::Serialize;
 use crate::Format;
 use crate::out;
 
-/// A column: its heading and what stands in it.
+/// A column: its heading and the function that renders a cell.
 pub type Column<T> = (&'static str, fn(&T) -> String);
 
-/// Prints a list. Machines get the whole items, people and spreadsheets the columns.
+/// Prints a list. JSON formats contain whole items; table and CSV contain the columns.
 pub fn print<T: Serialize>(format: Format, items: &[T], columns: &[Column<T>]) {
     match format {
         Format::Json => out::json(items),
         Format::Jsonl => items.iter().for_each(out::json_line),
-        // A program gets the cells as they are, a terminal only what cannot act on it.
+        // A file or pipe gets the exact cells; on a terminal control characters are escaped.
         Format::Csv if std::io::stdout().is_terminal() => out::text(&csv(items, columns)),
         Format::Csv => out::bytes(csv(items, columns).as_bytes()),
         Format::Table => out::text(&table(items, columns)),
     }
 }
 
-/// A table without lines, cut to the terminal where there is one.
+/// Renders a table without borders, fitted to the width of the terminal if there is one.
 pub fn table<T>(items: &[T], columns: &[Column<T>]) -> String {
     let mut table = Table::new();
     table
@@ -45,7 +45,7 @@ pub fn table<T>(items: &[T], columns: &[Column<T>]) -> String {
     text
 }
 
-/// RFC 4180, with `\n` line ends.
+/// Renders RFC 4180 with `\n` line ends.
 fn csv<T>(items: &[T], columns: &[Column<T>]) -> String {
     let mut text = String::new();
     let headings = columns.iter().map(|(heading, _)| heading.replace(' ', "_"));

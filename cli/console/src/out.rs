@@ -1,10 +1,11 @@
-//! The two ways out: data to standard output, everything else to standard error. Nothing else in this program prints.
+//! Output of the program: data to standard output, everything else to standard error. No other module prints.
 //!
 //! Foreign text cannot act on the terminal: control and bidirectional characters are escaped here, in text by
-//! [`rankguard_model::printable`], in JSON by `\u` escapes, which lose nothing. [`bytes`] alone writes what it is given.
+//! [`rankguard_model::printable`], in JSON by `\u` escapes, which lose nothing. Only [`bytes`] writes its input
+//! unchanged.
 //!
-//! A reader that goes away (`rankguard cases | head`) is no error: what follows is dropped and [`finish`] says so to
-//! nobody. Any other problem with standard output is remembered and reported once, at the end.
+//! A closed pipe (`rankguard cases | head`) is no error: further output is dropped and [`finish`] reports nothing. Any
+//! other problem with standard output is remembered and reported once, by [`finish`].
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -18,22 +19,22 @@ use serde::Serialize;
 static CLOSED: AtomicBool = AtomicBool::new(false);
 static PROBLEM: Mutex<Option<io::Error>> = Mutex::new(None);
 
-/// One line of data; line ends in it are escaped.
+/// Writes one line of data; line ends in it are escaped.
 pub fn line(text: &str) {
     write(&[printable(text).as_bytes(), b"\n"]);
 }
 
-/// Data that brings its own line ends.
+/// Writes text with its own line ends.
 pub fn text(text: &str) {
     write(&[printable_lines(text).as_bytes()]);
 }
 
-/// Data that is already encoded.
+/// Writes encoded data unchanged.
 pub fn bytes(bytes: &[u8]) {
     write(&[bytes]);
 }
 
-/// A document for machines, indented.
+/// Writes an indented JSON document.
 pub fn json<T: Serialize + ?Sized>(document: &T) {
     match serde_json::to_string_pretty(document) {
         Ok(json) => text(&format!("{}\n", visible_json(&json))),
@@ -41,7 +42,7 @@ pub fn json<T: Serialize + ?Sized>(document: &T) {
     }
 }
 
-/// A document for machines on one line.
+/// Writes a JSON document on one line.
 pub fn json_line<T: Serialize + ?Sized>(document: &T) {
     match serde_json::to_string(document) {
         Ok(json) => line(&visible_json(&json)),
@@ -49,7 +50,8 @@ pub fn json_line<T: Serialize + ?Sized>(document: &T) {
     }
 }
 
-/// JSON with hidden characters as `\u` escapes: the same document. Outside strings it has none but line ends.
+/// Escapes hidden characters of JSON text as `\u`: the same document. Outside strings JSON has no hidden characters
+/// except line ends.
 pub fn visible_json(json: &str) -> Cow<'_, str> {
     let is_escaped = |c: char| is_hidden(c) && c != '\n';
     if !json.chars().any(is_escaped) {
@@ -69,17 +71,17 @@ pub fn visible_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// One line for the person who watches; line ends in it are escaped. A closed standard error is ignored.
+/// Writes one line to standard error; line ends in it are escaped. A closed standard error is ignored.
 pub fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", printable(text));
 }
 
-/// Several lines for the person who watches.
+/// Writes several lines to standard error.
 pub fn notes(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", printable_lines(text));
 }
 
-/// Hands over what is still buffered; the first problem there was with standard output.
+/// Flushes standard output; returns the first error that it raised.
 pub fn finish() -> io::Result<()> {
     if !CLOSED.load(Ordering::Relaxed)
         && let Err(problem) = io::stdout().lock().flush()

@@ -1,6 +1,7 @@
-//! A healthy log, made from a seed: what a training cluster writes all day long while nothing is wrong.
+//! Log of a healthy training cluster, generated from a seed.
 
-/// Writes lines of step logs of several frameworks, NCCL start-up chatter, kernel and system messages until there are `bytes`.
+/// Generates lines of step logs of several frameworks, NCCL start-up output, kernel and system messages until `bytes`
+/// are reached.
 pub(crate) fn log(bytes: usize, seed: u64) -> Vec<u8> {
     let mut die = Die(seed);
     let mut out = String::with_capacity(bytes + 4096);

@@ -1,7 +1,7 @@
-//! Figures of this program on this machine, beside what the machine can do at all and what other tools do with the same work.
+//! Throughput of this program on this machine, next to the limits of the machine and to other tools with the same work.
 //!
-//! Searches of logs run on one thread; time is processor time, so that neighbours disturb little. The subjects take turns, and the
-//! median of the rounds counts.
+//! Log searches run on one thread; time is processor time, so that other load disturbs little. The subjects alternate,
+//! and figures are medians of the rounds.
 
 pub(crate) mod agent;
 pub(crate) mod checkpoint;
@@ -20,35 +20,35 @@ use serde::Serialize;
 
 const ROUNDS: usize = 3;
 const SEED: u64 = 11;
-/// Bytes that triage and the reader of templates get at a time, as from a file.
+/// Bytes per block for triage and the template miner, as read from a file.
 const BLOCK: usize = 1 << 20;
-/// Bytes of the log from which templates are made.
+/// Bytes of the log that the template miner reads.
 const MINED: usize = 16 << 20;
 
-/// How fast one subject is.
+/// Throughput of one subject.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
     pub(crate) subject: String,
     /// Bytes and lines of one run.
     pub(crate) bytes: u64,
     pub(crate) lines: u64,
-    /// Median of the processor time of one run.
+    /// Median processor time of one run.
     pub(crate) seconds: f64,
     pub(crate) gb_per_s: f64,
     pub(crate) lines_per_s: f64,
-    /// How many times as long as triage it takes for a byte.
+    /// Time per byte relative to triage.
     pub(crate) times_triage: f64,
     pub(crate) note: String,
 }
 
-/// What was measured, and which tools were not there to be measured.
+/// Measured figures, and tools that were not found.
 #[derive(Debug)]
 pub(crate) struct Figures {
     pub(crate) figures: Vec<Figure>,
     pub(crate) absent: Vec<&'static str>,
 }
 
-/// A healthy log, always the same.
+/// Returns a healthy log; the same bytes for the same size.
 pub(crate) fn healthy_log(bytes: usize) -> Vec<u8> {
     healthy::log(bytes, SEED)
 }
@@ -57,15 +57,15 @@ struct Subject<'a> {
     name: String,
     log: &'a [u8],
     note: String,
-    /// Processor time of one run.
+    /// Runs once and returns the processor time.
     seconds: Box<dyn FnMut() -> io::Result<f64> + 'a>,
     rounds: Vec<f64>,
 }
 
-/// One pass over a log; what it counts keeps the compiler from leaving it out.
+/// One pass over a log; the returned count keeps the compiler from removing the work.
 type Work = Box<dyn FnMut(&[u8]) -> usize>;
 
-/// Searches a log with every signature, and has others do the same.
+/// Measures a search with every signature, in this program and in other tools.
 pub(crate) fn matching(log: &[u8]) -> io::Result<Figures> {
     let patterns: Vec<&str> = Catalogue::builtin()
         .signatures()
@@ -73,7 +73,7 @@ pub(crate) fn matching(log: &[u8]) -> io::Result<Figures> {
         .map(|it| it.pattern.as_str())
         .collect();
     let matcher = Matcher::builtin();
-    // Signatures are compiled when they are first needed, once in the life of a process.
+    // Signatures are compiled at first use, once per process.
     let seen = triage(log);
     let mined = &log[..log.len().min(MINED)];
     let own = |name: &str, log, note: String, mut work: Work| Subject {
@@ -135,7 +135,7 @@ pub(crate) fn matching(log: &[u8]) -> io::Result<Figures> {
 impl Subject<'_> {
     fn figure(mut self) -> Figure {
         self.rounds.sort_by(f64::total_cmp);
-        // A clock has its grain; less than a microsecond was not measured.
+        // Shorter times are below the resolution of the clock.
         let seconds = self.rounds[ROUNDS / 2].max(1e-6);
         let lines = memchr_iter(b'\n', self.log).count();
         Figure {
@@ -176,7 +176,7 @@ fn mine(log: &[u8]) -> usize {
     log.len()
 }
 
-/// Processor time of this thread.
+/// Returns the processor time of this thread.
 fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,19 +1,20 @@
-//! Searching tools that people use today, given the same patterns.
+//! Common search tools, given the same patterns.
 //!
-//! ripgrep reads the patterns as they are. grep reads them as far as its extended expressions go: groups without names, classes
-//! spelled out, letters of any case; what it refuses is left out and counted, which is to its advantage. Both get a part of the
-//! log, for they are slow, and what they need for an empty file (to start and to compile the patterns) is taken off.
+//! ripgrep reads the patterns unchanged. grep reads them as extended expressions: groups without names, classes spelled
+//! out, case-insensitive; patterns that it rejects are left out and counted, which is to its advantage. Both read a
+//! part of the log, because they are slow, and their time for an empty file (start and compilation of the patterns) is
+//! subtracted.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Bytes of the log that ripgrep and grep read.
+/// Bytes of the log that ripgrep reads.
 const RG_BYTES: usize = 2 << 20;
 const GREP_BYTES: usize = 128 << 10;
 
-/// A tool with its patterns and its part of the log in files.
+/// A search tool with its patterns and its part of the log in files.
 pub(super) struct Peer {
     pub(super) name: &'static str,
     program: &'static str,
@@ -21,22 +22,22 @@ pub(super) struct Peer {
     patterns: PathBuf,
     log: PathBuf,
     empty: PathBuf,
-    /// Processor time for an empty file, once it was measured.
+    /// Processor time for an empty file, cached after the first run.
     idle: Option<f64>,
-    /// Bytes of its part of the log.
+    /// Size of its part of the log, in bytes.
     pub(super) bytes: usize,
-    /// Patterns that it reads.
+    /// Number of patterns that the tool accepts.
     pub(super) accepted: usize,
 }
 
-/// Those that are on the path of programs, and the names of those that are not. Their files lie in `folder`.
+/// Returns the tools on PATH, and the names of missing ones. Their files are written to `folder`.
 pub(super) fn found(folder: &Path, patterns: &[&str], log: &[u8]) -> io::Result<(Vec<Peer>, Vec<&'static str>)> {
     let empty = folder.join("empty.log");
     std::fs::write(&empty, b"")?;
     let mut peers = Vec::new();
     let mut absent = Vec::new();
     if is_there("rg") {
-        // One group each, so that flags end with their pattern; without names, which must be unique in the whole.
+        // Each pattern is a group, so that flags end with it; groups have no names, which would have to be unique.
         let grouped: Vec<String> = patterns
             .iter()
             .map(|pattern| format!("(?:{})", nameless(pattern)))
@@ -80,7 +81,7 @@ pub(super) fn found(folder: &Path, patterns: &[&str], log: &[u8]) -> io::Result<
 }
 
 impl Peer {
-    /// Processor time of one search, seconds.
+    /// Returns the processor time of one search, in seconds.
     pub(super) fn seconds(&mut self) -> io::Result<f64> {
         let idle = match self.idle {
             Some(idle) => idle,
@@ -101,7 +102,7 @@ impl Peer {
             )
             .stdin(Stdio::null())
             .output()?;
-        // One: nothing matched.
+        // Exit code 1 means no match.
         if !matches!(output.status.code(), Some(0 | 1)) {
             let problem = String::from_utf8_lossy(&output.stderr);
             let end: String = problem.lines().last().unwrap_or_default().chars().take(300).collect();
@@ -111,7 +112,7 @@ impl Peer {
     }
 }
 
-/// Processor time of the children that ended, in seconds; the kernel counts in hundredths.
+/// Processor time of ended children, in seconds; the kernel counts in hundredths.
 fn children_seconds() -> io::Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
@@ -145,7 +146,7 @@ fn nameless(pattern: &str) -> String {
         out += "(?:";
         out += part.split_once('>').map_or(part, |(_, rest)| rest);
     }
-    // Older releases of ripgrep refuse a backslash that is not needed.
+    // Older releases of ripgrep reject unnecessary backslashes.
     for needless in ["'", "\"", "/", ":", ",", "=", "!", "%", "@", "<", ">", "_"] {
         out = out.replace(&format!("\\{needless}"), needless);
     }
@@ -166,7 +167,7 @@ fn grep_accepts(pattern: &str) -> io::Result<bool> {
     Ok(grep.wait()?.code() == Some(1))
 }
 
-/// A pattern as an extended regular expression.
+/// Converts a pattern to an extended regular expression.
 fn extended(pattern: &str) -> String {
     let mut out = String::new();
     let mut chars = pattern.chars().peekable();
@@ -196,7 +197,7 @@ fn extended(pattern: &str) -> String {
                 out.push(c);
             }
             '(' if !class && chars.peek() == Some(&'?') => {
-                // To the end of the name or the flags.
+                // Skips to the end of the name or the flags.
                 let mut group = String::new();
                 for c in chars.by_ref() {
                     group.push(c);

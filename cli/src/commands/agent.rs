@@ -15,11 +15,11 @@ use crate::runtime::{block_on, reload_identity};
 use crate::signals::{Hangup, Stop};
 use crate::{logging, out};
 
-/// `agent`. Each flag is a setting of the same name in `[agent]`.
+/// Options of `agent`. Each flag except `--simulate` is a setting of the same name in `[agent]`; `--job-log` sets
+/// `job_logs`.
 #[derive(Debug, Clone, Default, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct AgentArgs {
-    /// What to do instead of running the agent.
     #[command(subcommand)]
     pub(crate) action: Option<AgentAction>,
     /// Name of this node [default: the host name]
@@ -31,51 +31,50 @@ pub(crate) struct AgentArgs {
     /// Address of the controller
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) controller: Option<String>,
-    /// Directory of the agent's own files; one agent a directory
+    /// State directory of the agent; must not be shared with another agent
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
-    /// Ranks this node can run at once
+    /// Maximum number of ranks on this node
     #[arg(long, value_name = "N")]
     pub(crate) slots: Option<String>,
-    /// What fails together with this node (rack, switch, power feed)
+    /// Failure domain of this node (rack, switch, power feed)
     #[arg(long, value_name = "NAME")]
     pub(crate) failure_domain: Option<String>,
-    /// Where to serve chunks to other agents; port 0 takes a free one
+    /// Address to serve chunks to other agents; port 0 selects a free port
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) peer_listen: Option<String>,
-    /// Where to serve numbers for Prometheus; port 0 takes a free one [default: nowhere]
+    /// Address to serve Prometheus metrics; port 0 selects a free port [default: disabled]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) metrics_listen: Option<String>,
-    /// `/dev/kmsg`, a file that kernel lines are appended to, or `off`
+    /// Kernel log: `/dev/kmsg`, a file to which kernel lines are appended, or `off`
     #[arg(long, value_name = "SOURCE")]
     pub(crate) kernel_log: Option<String>,
-    /// A log file to follow besides the output of the ranks; may be repeated
+    /// Additional log file to follow besides the output of the ranks; may be repeated
     #[arg(long = "job-log", value_name = "FILE")]
     pub(crate) job_logs: Vec<String>,
-    /// The sysfs tree
+    /// Root of the sysfs tree
     #[arg(long, value_name = "DIR")]
     pub(crate) sysfs_root: Option<PathBuf>,
-    /// The procfs tree
+    /// Root of the procfs tree
     #[arg(long, value_name = "DIR")]
     pub(crate) proc_root: Option<PathBuf>,
-    /// The GPU management library
+    /// Path of the GPU management library (NVML)
     #[arg(long, value_name = "FILE")]
     pub(crate) nvml_library: Option<PathBuf>,
-    /// Watch made-up GPUs that play this scenario; all that is found about them is marked synthetic
+    /// Watch simulated GPUs that play this scenario; all evidence about them is marked synthetic
     #[arg(long, value_name = "SCENARIO")]
     pub(crate) simulate: Option<PathBuf>,
-    /// User that ranks run as, by name or number [default: the agent's own]
+    /// User that ranks run as, by name or number [default: the agent's user]
     #[arg(long, value_name = "USER")]
     pub(crate) rank_user: Option<String>,
-    /// Let `rankguard inject` make faults happen here
+    /// Allow `rankguard inject` to inject faults on this node
     #[arg(long)]
     pub(crate) injection: bool,
 }
 
-/// `agent ...`.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum AgentAction {
-    /// Ask the agent of this node what it knows, without a controller
+    /// Show the state of this node's agent, without a controller
     Status(AgentStatusArgs),
 }
 
@@ -156,7 +155,7 @@ async fn serve(settings: rankguard_agent::Settings) -> Result<Exit, CliError> {
     })
 }
 
-/// Reads the catalogue again. Files that cannot be used are told of and change nothing.
+/// Reloads the catalogue files. Files that cannot be used are logged, and the current catalogue stays in use.
 async fn reload(knowledge: Knowledge) {
     match tokio::task::spawn_blocking(move || knowledge.reload()).await {
         Ok(Ok(())) => {}

@@ -1,4 +1,5 @@
-//! `rankguard cancel`: stops a job and waits until no process of it is left, or names the nodes where some may be.
+//! `rankguard cancel`: stops a job and waits until no process of it is left, or lists the nodes where processes may be
+//! left.
 
 use std::time::{Duration, Instant};
 
@@ -11,19 +12,17 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::out;
 
-/// Longest wait for nodes that can be reached: their agents' own limits are shorter.
+/// Maximum wait for reachable nodes: longer than the agents' own limits.
 const WAIT_MAX: Duration = Duration::from_secs(30);
-/// Between two looks at what is left.
+/// Interval between polls.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Between two notes about what is waited for.
+/// Interval between progress notes.
 const NOTE_EVERY: Duration = Duration::from_secs(3);
 
-/// `cancel`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CancelArgs {
     /// Name of the job
     pub(crate) job: String,
-    /// Where the controller is.
     #[command(flatten)]
     pub(crate) address: ControllerAddress,
 }
@@ -66,7 +65,7 @@ async fn view(client: &Client, job: &JobId) -> Result<Option<JobView>, CliError>
     Ok(jobs.into_iter().find(|view| view.spec.id == *job))
 }
 
-/// Waits for the answers of nodes that can be reached. Nodes that are away are not waited for: they are named.
+/// Waits for confirmations of reachable nodes. Unreachable nodes are not awaited; they are returned.
 async fn wait(client: &Client, job: &JobId) -> Result<Vec<UnconfirmedNode>, CliError> {
     let started = Instant::now();
     let mut noted = started;

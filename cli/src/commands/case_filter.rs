@@ -1,4 +1,4 @@
-//! Which cases `rankguard cases` lists, and in which order.
+//! Selection and order of the cases that `rankguard cases` lists.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,40 +10,40 @@ use rankguard_model::{Case, CaseId, CaseState, Entity, StatusView, Timestamp};
 use crate::config::nearest;
 use crate::error::CliError;
 
-/// The cases that are wanted. Each setting narrows the list further.
+/// Filter for cases. Each option narrows the list further.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct CaseFilterArgs {
-    /// Only cases of this job
+    /// Show only cases of this job
     #[arg(long)]
     job: Option<String>,
-    /// Only cases that blame this node or hold evidence of it
+    /// Show only cases that blame this node or contain evidence of it
     #[arg(long)]
     node: Option<String>,
-    /// Only cases of this failure class
+    /// Show only cases of this failure class
     #[arg(long)]
     class: Option<String>,
-    /// Only cases of this layer (hardware, network, user-code ...)
+    /// Show only cases of this layer (hardware, network, user-code ...)
     #[arg(long)]
     layer: Option<String>,
-    /// Only cases in this category of a published taxonomy
+    /// Show only cases in this category of a published taxonomy
     #[arg(long, value_name = "TAXONOMY:CATEGORY")]
     taxonomy: Option<String>,
-    /// Only cases that began at this time or later: 30m, 2h, 7d ago, or 2026-11-24T10:00:00Z
+    /// Show only cases that began at or after this time: 30m, 2h, 7d ago, or 2026-11-24T10:00:00Z
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Timestamp>,
-    /// Only cases that began before this time
+    /// Show only cases that began before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Timestamp>,
-    /// Most cases to list
+    /// Maximum number of cases to list
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
-    /// Only cases older than this one, which is the last one of the page before
+    /// Show only cases older than this one, the last one of the previous page
     #[arg(long, value_name = "CASE")]
     after: Option<u64>,
     /// Leave out cases of drills and simulations
     #[arg(long)]
     no_drills: bool,
-    /// Only cases that are not over
+    /// Show only open and recovering cases
     #[arg(long)]
     open: bool,
 }
@@ -51,13 +51,13 @@ pub(crate) struct CaseFilterArgs {
 /// A page of cases, newest first.
 pub(crate) struct CasePage {
     pub(crate) cases: Vec<Case>,
-    /// How many more there are.
+    /// Number of older cases beyond this page.
     pub(crate) older: usize,
 }
 
 impl CaseFilterArgs {
-    /// Names that are no class, layer, category, job or node are errors: a mistyped name must not look like an empty list.
-    /// `status` names further jobs and nodes.
+    /// Rejects names that are no known class, layer, category, job or node: a mistyped name must not look like an empty
+    /// list. `status` adds known jobs and nodes.
     pub(crate) fn check(&self, cases: &[Case], status: Option<&StatusView>) -> Result<(), CliError> {
         let catalogue = Catalogue::builtin();
         if let Some(class) = &self.class {
@@ -107,7 +107,7 @@ impl CaseFilterArgs {
         Ok(())
     }
 
-    /// The newest of the wanted cases, at most `limit` of them where nothing else was asked for.
+    /// Returns the newest matching cases: at most `--limit`, else at most `limit`.
     pub(crate) fn page(&self, mut cases: Vec<Case>, limit: Option<usize>) -> CasePage {
         cases.retain(|case| self.wants(case));
         cases.sort_by_key(|case| std::cmp::Reverse(case.id));
@@ -150,7 +150,7 @@ fn is_in_category(case: &Case, wanted: &str) -> bool {
     })
 }
 
-/// The nodes that a case names.
+/// Returns the nodes that a case refers to.
 fn nodes_of(case: &Case) -> impl Iterator<Item = &str> {
     let found = case.findings.iter().map(|finding| &finding.entity);
     let all = std::iter::once(&case.verdict.blamed).chain(found);
@@ -168,7 +168,7 @@ fn require(what: &str, wanted: &str, known: BTreeSet<&str>, hint: &str) -> Resul
     Err(CliError::usage(format!("there is no {what} {wanted:?}"), hint))
 }
 
-/// `30m`, `2h`, `7d` ago, or a date with a time of day as in RFC 3339; without an offset it is UTC.
+/// Parses `30m`, `2h`, `7d` ago, or a date with a time of day as in RFC 3339; without an offset it is UTC.
 fn moment(text: &str) -> Result<Timestamp, String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = Timestamp(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX));
@@ -208,7 +208,8 @@ fn date(text: &str) -> Option<Timestamp> {
     Some(Timestamp(whole.checked_mul(1_000_000_000)?.checked_add(seconds.1)?))
 }
 
-/// Days since 1970-01-01 of a day of the Gregorian calendar (Howard Hinnant, chrono-compatible low-level date algorithms).
+/// Days since 1970-01-01 of a day of the Gregorian calendar (Howard Hinnant, chrono-compatible low-level date
+/// algorithms).
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let shifted = if month <= 2 { year - 1 } else { year };
     let era = shifted.div_euclid(400);

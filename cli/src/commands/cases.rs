@@ -1,4 +1,4 @@
-//! `rankguard cases [list|show|ack|comment|correct]`, of a controller or of the agent of this node.
+//! `rankguard cases [list|show|ack|comment|correct]`, for a controller or the agent of this node.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -19,94 +19,82 @@ use crate::out;
 use crate::runtime::block_on;
 use crate::words::{self, case_state, or_dash, role};
 
-/// `cases`.
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct CasesArgs {
-    /// What to do with them; `list` when not given.
+    /// Action; `list` if none is given.
     #[command(subcommand)]
     pub(crate) action: Option<CasesAction>,
-    /// As for `list`.
+    /// Options of `list`.
     #[command(flatten)]
     pub(crate) list: CasesListArgs,
 }
 
-/// `cases ...`.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum CasesAction {
-    /// One line a case
+    /// List cases, one line each
     List(CasesListArgs),
-    /// Everything about one case
+    /// Show everything about one case
     Show(CasesShowArgs),
-    /// Note that somebody takes care of a case
+    /// Acknowledge a case: record that you handle it
     Ack(CaseNoteArgs),
-    /// Note something about a case
+    /// Add a comment to a case
     Comment(CaseNoteArgs),
-    /// Note the right class of a case; the verdict stays beside it
+    /// Record the correct class of a case; the verdict is kept next to it
     Correct {
-        /// Its number
+        /// Number of the case
         case: u64,
-        /// The right class
+        /// Correct failure class
         class: String,
-        /// Why
+        /// Reason for the correction
         #[arg(default_value = "")]
         text: String,
-        /// Where the controller is.
         #[command(flatten)]
         address: ControllerAddress,
     },
 }
 
-/// `cases ack` and `cases comment`.
+/// Options of `cases ack` and `cases comment`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CaseNoteArgs {
-    /// Its number
+    /// Number of the case
     pub(crate) case: u64,
-    /// In words
+    /// Text of the note
     #[arg(default_value = "")]
     pub(crate) text: String,
-    /// Where the controller is.
     #[command(flatten)]
     pub(crate) address: ControllerAddress,
 }
 
-/// Who is asked.
+/// Source of the cases: a controller or the agent of this node.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Asked {
-    /// Where the controller is.
     #[command(flatten)]
     address: ControllerAddress,
-    /// Ask the agent of this node instead of a controller: what its own newest findings amount to
+    /// Conclude cases from the newest findings of this node's agent instead of a controller
     #[arg(long, conflicts_with = "controller")]
     local: bool,
-    /// With --local, directory of the agent's own files [setting agent.state_dir]
+    /// With --local, state directory of the agent [setting agent.state_dir]
     #[arg(long, value_name = "DIR", requires = "local")]
     state_dir: Option<PathBuf>,
 }
 
-/// `cases list`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CasesListArgs {
-    /// Who is asked.
     #[command(flatten)]
     pub(crate) asked: Asked,
-    /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
-    /// Which cases.
     #[command(flatten)]
     pub(crate) filter: CaseFilterArgs,
 }
 
-/// `cases show`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CasesShowArgs {
-    /// Its number
+    /// Number of the case
     pub(crate) case: u64,
-    /// Who is asked.
     #[command(flatten)]
     pub(crate) asked: Asked,
-    /// How to print; csv is not for one case
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
@@ -149,7 +137,7 @@ pub(crate) fn run(args: CasesArgs, common: &CommonArgs) -> Result<Exit, CliError
     Ok(Exit::Fine)
 }
 
-/// Notes something about a case, under the name of this user.
+/// Adds a note to a case, under the name of this user.
 fn note(
     case: u64,
     text: String,
@@ -172,7 +160,7 @@ fn note(
     Ok(())
 }
 
-/// A class, and what a person made of it.
+/// Formats the class of a case, with the correction of an operator.
 fn class_words(case: &Case) -> String {
     match case.corrected_class() {
         Some(class) => format!("{} (corrected: {class})", case.verdict.class),
@@ -180,7 +168,7 @@ fn class_words(case: &Case) -> String {
     }
 }
 
-/// How many closed cases the controller no longer lists: their numbers have no gaps.
+/// Returns the number of closed cases that the controller no longer lists; case numbers have no gaps.
 fn removed_cases(cases: &[Case]) -> Option<u64> {
     let newest = cases.iter().map(|case| case.id.0).max()?;
     let removed = newest.saturating_sub(cases.len() as u64);
@@ -188,7 +176,7 @@ fn removed_cases(cases: &[Case]) -> Option<u64> {
 }
 
 impl Asked {
-    /// All cases, and what a controller knows besides.
+    /// Fetches all cases, and the controller's status unless `--local` is set.
     fn cases(&self, common: &CommonArgs) -> Result<(Vec<Case>, Option<StatusView>), CliError> {
         if self.local {
             return Ok((local::cases(self.state_dir.as_deref(), common)?, None));
@@ -220,7 +208,7 @@ impl Asked {
     }
 }
 
-/// Cases in a table where no limit was given; the other formats have all.
+/// Rows of a table if no limit is given; the other formats contain all cases.
 const TABLE_ROWS: usize = 100;
 
 fn print(args: &CasesListArgs, cases: Vec<Case>) {
@@ -261,7 +249,7 @@ fn show(args: &CasesShowArgs, common: &CommonArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Everything about a case, for the person on call: the answer first, then what it rests on.
+/// Renders a case for the person on call: the answer first, then the evidence.
 fn page(case: &Case) -> String {
     let verdict = &case.verdict;
     let mut page = Page(String::new());
@@ -356,7 +344,7 @@ fn page(case: &Case) -> String {
     page.0
 }
 
-/// The stages of the answer, in order.
+/// Returns the delays of the recovery stages, in order.
 pub(crate) fn delays(delays: &Delays) -> [(&'static str, Option<i64>); 6] {
     [
         ("evidence", delays.evidence_ms),

@@ -1,4 +1,4 @@
-//! `rankguard classify`: cases whose streams are put together already, one verdict a line.
+//! `rankguard classify`: classifies cases with prepared streams, one verdict per line.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,7 +17,6 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::out;
 
-/// `classify`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ClassifyArgs {
     /// Files of JSON lines {"id", "sources": [{"kind", "rank", "node", "lines"}]}; - for standard input
@@ -25,20 +24,19 @@ pub(crate) struct ClassifyArgs {
     pub(crate) paths: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) catalogue: CatalogueArgs,
-    /// Most that is read.
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
-    /// How to print: jsonl or json
+    /// Output format: jsonl or json
     #[arg(long, value_enum, default_value = "jsonl", value_name = "FORMAT")]
     pub(crate) format: Format,
 }
 
-/// One verdict, as other programs read it.
+/// Verdict in the form that other programs read.
 #[derive(Debug, Serialize)]
 struct Verdict {
     id: String,
     class: String,
-    /// The finer class, where labelled logs have none for it and `class` is the nearest.
+    /// The finer class, if labelled logs do not have it and `class` is the nearest one that they have.
     leaf: Option<String>,
     layer: String,
     root_rank: Option<Rank>,
@@ -46,13 +44,13 @@ struct Verdict {
     confidence: f64,
     key_lines: Vec<Place>,
     action: String,
-    /// Every primary taxonomy, with no category where the class lies outside its scope.
+    /// Every primary taxonomy, with no category if the class lies outside its scope.
     taxonomies: BTreeMap<String, Vec<String>>,
     alternatives: Vec<Alternative>,
     reasoning: Vec<String>,
 }
 
-/// A line that decides: which stream of the case and which line in it, both from 0.
+/// A decisive line: stream of the case and line in it, both from 0.
 #[derive(Debug, Serialize)]
 struct Place {
     stream: usize,
@@ -68,7 +66,7 @@ impl Verdict {
             all.filter(|id| *id != OUTSIDE_SCOPE).cloned().collect()
         };
         let told_as = catalogue.told_as(&ClassId::from(case.class.as_str())).to_string();
-        // Where another class speaks for it, that class's layer does too, unless circumstances told another.
+        // A replacement class also replaces the layer, unless the circumstances gave the case another layer.
         let layer_of = |class: &str| {
             let class = catalogue.class(&ClassId::from(class));
             class.map_or_else(String::new, |class| class.layer.clone())

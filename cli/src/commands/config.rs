@@ -9,20 +9,17 @@ use crate::exit::Exit;
 use crate::listing::{self, Column};
 use crate::out;
 
-/// `config`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ConfigArgs {
-    /// What to do with it.
     #[command(subcommand)]
     pub(crate) action: ConfigAction,
 }
 
-/// `config ...`.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ConfigAction {
-    /// Name every mistake
+    /// Check the configuration and list every mistake
     Check,
-    /// Every setting, its value and where that came from
+    /// Show every setting, its value and its source
     Show(FormatArgs),
 }
 

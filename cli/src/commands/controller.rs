@@ -12,19 +12,19 @@ use crate::runtime::{block_on, reload_identity};
 use crate::signals::{Hangup, Stop};
 use crate::{logging, out};
 
-/// `controller`. Each flag is a setting of the same name in `[controller]`.
+/// Options of `controller`. Each flag except `--replay-only` is a setting of the same name in `[controller]`.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ControllerArgs {
-    /// Where to listen; port 0 takes a free one
+    /// Address to listen on; port 0 selects a free port
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) listen: Option<String>,
-    /// Directory of the journal
+    /// Directory of the controller's journal
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
-    /// Silence after which a node is taken for lost, milliseconds
+    /// Silence after which a node counts as lost, milliseconds
     #[arg(long, value_name = "MS")]
     pub(crate) silence_limit_ms: Option<String>,
-    /// Take recorded evidence only (`rankguard replay --into`): no live agents, no jobs, and every case is marked
+    /// Accept recorded evidence only (`rankguard replay --into`): no live agents, no jobs, and every case is marked
     #[arg(long)]
     pub(crate) replay_only: bool,
 }

@@ -1,4 +1,4 @@
-//! `rankguard demo-rank`: one rank of the demo's job. Its lines and exit codes are those of a training program.
+//! `rankguard demo-rank`: one rank of the demo's job. Its output and exit codes are those of a training program.
 
 use std::path::PathBuf;
 
@@ -8,31 +8,30 @@ use rankguard_trainer::Settings;
 use crate::exit::Exit;
 use crate::out;
 
-/// `demo-rank`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DemoRankArgs {
-    /// Passes over the data
+    /// Number of passes over the data
     #[arg(long)]
     pub(crate) epochs: Option<u64>,
-    /// Samples a step, over all ranks
+    /// Samples per step, over all ranks
     #[arg(long)]
     pub(crate) batch: Option<usize>,
     /// Widths of the hidden layers
     #[arg(long, value_name = "WIDTHS", value_delimiter = ',')]
     pub(crate) hidden: Option<Vec<usize>>,
-    /// Decides initial weights and sample order
+    /// Random seed of initial weights and sample order
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Least length of a step, milliseconds
+    /// Minimum duration of a step, milliseconds
     #[arg(long)]
     pub(crate) step_ms_min: Option<u64>,
-    /// Folder of the results
+    /// Directory of the results
     #[arg(long)]
     pub(crate) out: Option<PathBuf>,
-    /// Plants a bug at this step
+    /// Step at which a planted bug occurs
     #[arg(long)]
     pub(crate) bug_at_step: Option<u64>,
-    /// The rank with the bug
+    /// Rank with the planted bug
     #[arg(long)]
     pub(crate) bug_rank: Option<u32>,
 }
@@ -53,7 +52,7 @@ pub(crate) fn run(args: DemoRankArgs) -> Exit {
     match rankguard_trainer::run(settings) {
         Ok(_) => Exit::Fine,
         Err(error) => {
-            // What agents and people read of a failed training program; 1 is what Python exits with.
+            // The report of a failed training program, for collectors and people; exit code 1 as Python.
             out::notes(error.report().trim_end());
             Exit::Finding
         }

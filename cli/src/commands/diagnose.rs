@@ -1,4 +1,4 @@
-//! `rankguard diagnose`: the words of the command line, handed to the part that reads logs.
+//! `rankguard diagnose`: passes the options to the log reader.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -12,42 +12,39 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::{diagnose, out};
 
-/// `diagnose`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DiagnoseArgs {
-    /// Files and folders of logs: kernel, rank, launcher or scheduler, plain, .gz or .zst; - for standard input; those of a
-    /// folder are read together, as of one job
+    /// Log files and folders: kernel, rank, launcher or scheduler, plain, .gz or .zst; - for standard input; files of a
+    /// folder are read together, as one job
     #[arg(required_unless_present_any = ["flight_recorder", "timings"], value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// Instead of logs: a folder of NCCL flight-recorder dumps, one a rank; says who keeps whom waiting
+    /// Instead of logs: a folder of NCCL flight-recorder dumps, one per rank; reports which ranks wait for which
     #[arg(long, value_name = "DIR", conflicts_with_all = ["paths", "timings", "healthy", "clock_offset", "catalogue"])]
     pub(crate) flight_recorder: Option<PathBuf>,
-    /// Ranks of the job, where fewer left a dump
+    /// Number of ranks of the job, if some left no dump
     #[arg(long, value_name = "RANKS", requires = "flight_recorder")]
     pub(crate) world: Option<u32>,
-    /// Instead of logs: timings of operations (Parquet, CSV or JSON lines) or of steps; says who slows the job down
+    /// Instead of logs: timings of operations (Parquet, CSV or JSON lines) or of steps; reports what slows the job down
     #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "healthy", "clock_offset", "catalogue"])]
     pub(crate) timings: Option<PathBuf>,
-    /// Sizes of the job that the timings are of: `key: value` lines such as `dp_size: 4`
+    /// Sizes of the timed job: `key: value` lines such as `dp_size: 4`
     #[arg(long, value_name = "FILE", requires = "timings")]
     pub(crate) meta: Option<PathBuf>,
-    /// Logs of a run that went well, as often as needed; what the failing logs say otherwise is evidence too
+    /// Logs of a successful run, for comparison; differences in the failing logs count as evidence; may be repeated
     #[arg(long, value_name = "PATH")]
     pub(crate) healthy: Vec<PathBuf>,
-    /// How many seconds a node's clock is ahead of the others, measured; as often as needed
+    /// Measured lead of a node's clock over the others, in seconds; may be repeated
     #[arg(long, value_name = "NODE=SECONDS", value_parser = clock_offset, allow_hyphen_values = true)]
     pub(crate) clock_offset: Vec<(String, f64)>,
     #[command(flatten)]
     pub(crate) catalogue: CatalogueArgs,
-    /// Most that is read.
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
-    /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
 
-/// `node-3=0.25`.
+/// Parses a clock offset such as `node-3=0.25`.
 fn clock_offset(text: &str) -> Result<(String, f64), String> {
     let wanted = "write NODE=SECONDS, as in node-3=0.25";
     let (node, seconds) = text.split_once('=').ok_or(wanted)?;
@@ -112,7 +109,7 @@ fn logs(args: DiagnoseArgs, format: diagnose::Format) -> Result<diagnose::Diagno
     })
 }
 
-/// Standard output as something to write to.
+/// [`Write`] adapter of standard output.
 struct Data;
 
 impl Write for Data {
@@ -126,7 +123,7 @@ impl Write for Data {
     }
 }
 
-/// Standard error as something to write to.
+/// [`Write`] adapter of standard error.
 struct Notes;
 
 impl Write for Notes {

@@ -1,4 +1,4 @@
-//! `rankguard explain`: all that is known of a class, a number or a line, on one page.
+//! `rankguard explain`: one page about a class, a code or a log line.
 
 use std::fmt::Write as _;
 
@@ -12,21 +12,18 @@ use crate::exit::Exit;
 use crate::listing::{self, Column};
 use crate::out;
 
-/// `explain`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ExplainArgs {
-    /// A class (`gpu-fallen-off-bus`), a code (`XID 79`, `SXid 12028`), or a line of a log in quotes
+    /// A class (`gpu-fallen-off-bus`), a code (`XID 79`, `SXid 12028`), or a quoted log line
     #[arg(required = true, value_name = "CLASS|CODE|LINE")]
     pub(crate) words: Vec<String>,
-    /// What a person adds.
     #[command(flatten)]
     pub(crate) catalogue: CatalogueArgs,
-    /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
 
-/// Signatures shown on a page; the other formats have all.
+/// Signatures shown on a page; the other formats contain all.
 const SIGNATURES_SHOWN: usize = 6;
 
 const COLUMNS: &[Column<Explanation>] = &[
@@ -61,7 +58,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-/// A page that grows fact by fact.
+/// Page that is built fact by fact.
 struct Page(String);
 
 impl Page {
@@ -71,7 +68,7 @@ impl Page {
         }
     }
 
-    /// Several values of one name, each on its own line.
+    /// Adds several values of one name, each on its own line.
     fn facts(&mut self, name: &str, values: impl IntoIterator<Item = String>) {
         let mut name = name;
         for value in values {
@@ -197,7 +194,7 @@ fn code(event: &Event, page: &mut Page) {
     page.fact("remark", &event.notes);
 }
 
-/// A study with the places of a class in it.
+/// Formats a study with the categories of a class in it.
 fn study(places: &[Place]) -> Option<String> {
     let first = places.first()?;
     let categories = places.iter().map(|place| {
@@ -219,7 +216,7 @@ fn study(places: &[Place]) -> Option<String> {
 }
 
 fn announcement(announcement: &Announcement) -> String {
-    // One line a signature: examples of tracebacks have several.
+    // One line per signature: examples of tracebacks have several lines.
     let example = announcement.example.lines().next().unwrap_or_default();
     format!("{}: {example}", announcement.id)
 }

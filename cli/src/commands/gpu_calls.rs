@@ -1,5 +1,5 @@
-//! `rankguard gpu-calls`: the process of an agent that calls the GPU management library, and where agents find it, the
-//! library's stand-in and the reader of stacks.
+//! `rankguard gpu-calls`: helper process of an agent that calls the GPU management library. Also locates the stand-in
+//! library and the other helper processes of agents.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,23 +11,23 @@ use super::supervise_ranks;
 use crate::error::CliError;
 use crate::exit::Exit;
 
-/// `gpu-calls`.
+/// Options of `gpu-calls`.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "rankguard gpu-calls")]
 pub(crate) struct GpuCallsArgs {
-    /// The library; the system's own when absent
+    /// GPU management library to load [default: the system's]
     #[arg(long)]
     pub(crate) library: Option<PathBuf>,
-    /// Longest time of one call
+    /// Deadline of one call, in milliseconds
     #[arg(long)]
     pub(crate) deadline_ms: u64,
 }
 
-/// File name of the stand-in, beside this program.
+/// File name of the stand-in library, next to this program.
 const STAND_IN: &str = "librankguard_fake_nvml.so";
 
-/// The words of this command, where it is the one that was typed. An agent's second process should not be as large as the
-/// first, and the words of all commands are most of what would make it so.
+/// Parses the options of this command if it is the one on the command line. A separate parser keeps the helper process
+/// small: the parser of all commands would be most of its memory.
 pub(crate) fn asked_for() -> Option<Result<GpuCallsArgs, clap::Error>> {
     let mut words = std::env::args_os().skip(1);
     let is_asked_for = words.next().is_some_and(|word| word == "gpu-calls");
@@ -48,8 +48,8 @@ pub(crate) fn run(args: &GpuCallsArgs) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-/// Completes the settings of an agent: the library of a scenario, and the processes that call the library, read stacks, keep
-/// arenas and supervise ranks.
+/// Completes the settings of an agent: the library of a scenario, and the command lines of the helper processes that
+/// call the library, read stacks, hold arenas and supervise ranks.
 pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option<&Path>) -> Result<(), CliError> {
     if let Some(scenario) = scenario {
         if !scenario.is_file() {
@@ -60,7 +60,7 @@ pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option
         }
         rankguard_agent::scenario::check(scenario)
             .map_err(|mistake| CliError::failure(mistake, "one fact a line, such as `temperature 0 95`"))?;
-        // It is read again and again, from a process that may stand elsewhere.
+        // The file is read repeatedly, from a process that may have another working directory.
         settings.simulate = Some(std::path::absolute(scenario).unwrap_or_else(|_| scenario.to_owned()));
         settings.nvml_library = Some(match settings.nvml_library.take() {
             Some(library) => checked(library)?,
@@ -70,12 +70,13 @@ pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option
     settings.gpu_process = words(settings.nvml_library.as_deref(), settings.intervals.gpu_deadline)?;
     settings.stack_process = vec![own_file()?.into(), "stack-calls".into()];
     settings.arena_process = vec![own_file()?.into(), "keep-arenas".into()];
-    // This very file, also after an upgrade has put another in its place: agent and supervisor are of one version.
+    // The running executable itself, even after an upgrade has replaced the file: agent and supervisor have the same
+    // version.
     settings.supervisor_process = vec!["/proc/self/exe".into(), supervise_ranks::NAME.into()];
     Ok(())
 }
 
-/// How this program is started as the process that calls a library, with a deadline a call.
+/// Returns the command line of the helper process that calls a library, with a deadline per call.
 pub(crate) fn words(library: Option<&Path>, deadline: Duration) -> Result<Vec<OsString>, CliError> {
     let mut words: Vec<OsString> = vec![own_file()?.into(), "gpu-calls".into(), "--deadline-ms".into()];
     words.push(deadline.as_millis().to_string().into());
@@ -86,7 +87,7 @@ pub(crate) fn words(library: Option<&Path>, deadline: Duration) -> Result<Vec<Os
     Ok(words)
 }
 
-/// The stand-in for the GPU library that was built with this program.
+/// Returns the path of the stand-in GPU library that was built with this program.
 pub(crate) fn stand_in() -> Result<PathBuf, CliError> {
     checked(own_file()?.with_file_name(STAND_IN))
 }

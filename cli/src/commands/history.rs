@@ -1,4 +1,4 @@
-//! `dataset`, `study`, `replay`, `simulate`: handed to the program of the history commands, which lies beside this one.
+//! `dataset`, `study`, `replay`, `simulate`: forwarded to the program of the history commands, next to this one.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -8,16 +8,16 @@ use std::process::Command;
 use clap::Args;
 use rankguard_console::error::CliError;
 
-/// Words for the program of the history commands, help included.
+/// Arguments for the program of the history commands, help included.
 #[derive(Debug, Clone, Args)]
 #[command(disable_help_flag = true, disable_version_flag = true)]
 pub(crate) struct HistoryArgs {
-    /// Its words
+    /// Arguments of the command
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORDS")]
     pub(crate) words: Vec<OsString>,
 }
 
-/// Name of that program.
+/// File name of the history program.
 const PROGRAM: &str = "rankguard-history";
 
 fn program() -> PathBuf {
@@ -25,7 +25,7 @@ fn program() -> PathBuf {
     beside.unwrap_or_else(|_| PROGRAM.into())
 }
 
-/// Has that program write the manual pages of its commands. Returns whether it is there.
+/// Runs the history program to write the manual pages of its commands. Returns false if it is not installed.
 pub(crate) fn write_man_pages(folder: &Path) -> std::io::Result<bool> {
     match Command::new(program()).arg("man-pages").arg(folder).status() {
         Ok(status) if status.success() => Ok(true),
@@ -35,7 +35,7 @@ pub(crate) fn write_man_pages(folder: &Path) -> std::io::Result<bool> {
     }
 }
 
-/// Becomes that program. Comes back only when that cannot be done.
+/// Replaces this process with the history program; returns only on failure.
 pub(crate) fn become_it(command: &str, words: Vec<OsString>) -> CliError {
     let program = program();
     let problem = Command::new(&program).arg(command).args(words).exec();

@@ -1,4 +1,4 @@
-//! `rankguard identity init|issue|show`: who may speak in a cluster.
+//! `rankguard identity init|issue|show`: the certificate authority and certificates of a cluster.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,74 +13,70 @@ use crate::exit::Exit;
 use crate::listing::{self, Column};
 use crate::out;
 
-/// `identity`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct IdentityArgs {
-    /// What to do.
     #[command(subcommand)]
     pub(crate) action: IdentityAction,
 }
 
-/// `identity ...`.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum IdentityAction {
-    /// Make the authority of a cluster: its key signs everybody's certificate, so keep it off the nodes
+    /// Create the certificate authority of a cluster; its key signs every certificate, so keep it off the nodes
     Init {
-        /// Where to; nothing in it is overwritten
+        /// Output directory; existing files are kept
         dir: PathBuf,
-        /// What the cluster is called
+        /// Name of the cluster
         #[arg(long, default_value = "rankguard")]
         cluster: String,
-        /// Valid for so many days
+        /// Validity period in days
         #[arg(long, default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=36_500))]
         days: u32,
     },
-    /// Make a key and a certificate for one controller, agent or operator
+    /// Create a key and a certificate for a controller, agent or operator
     Issue(IssueArgs),
-    /// Show a certificate's role, name and expiry; exit code 1 where one ends within 14 days
+    /// Show a certificate's role, name and expiry; exit code 1 if one expires within 14 days
     Show {
-        /// The certificate (PEM), or a directory: its certificate.pem and those of its folders
+        /// Certificate (PEM), or a directory: its certificate.pem and those of its folders
         file: PathBuf,
-        /// How to print.
         #[command(flatten)]
         format: FormatArgs,
     },
 }
 
-/// `identity issue`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct IssueArgs {
-    /// Directory of the authority
+    /// Directory of the certificate authority
     #[arg(long, value_name = "DIR")]
     pub(crate) ca: PathBuf,
-    /// What its owner may do
+    /// Role of the certificate's owner
     #[arg(long)]
     pub(crate) role: IssuedRole,
     /// Name of the owner: the node of an agent, the person or tool of an operator; may be repeated
     #[arg(long = "name", value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// File with a name on each line, and the hosts of that one behind it
+    /// File with one name per line, each followed by its hosts
     #[arg(long, value_name = "FILE")]
     pub(crate) names_from: Option<PathBuf>,
-    /// A host name or address at which it is dialled; may be repeated. A controller needs one
+    /// Host name or address that clients connect to; may be repeated. Required for a controller
     #[arg(long = "host", value_name = "HOST")]
     pub(crate) hosts: Vec<String>,
-    /// Valid for so many days
+    /// Validity period in days
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) days: u32,
-    /// Directory for certificate.pem, key.pem and ca.pem; existing files are kept. Of several names each gets a folder in it
+    /// Output directory for certificate.pem, key.pem and ca.pem; existing files are kept. With several names, each gets
+    /// a folder in it
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
 }
 
-/// Who gets a certificate.
+/// Role of a certificate's owner.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum IssuedRole {
-    /// Takes evidence, gives orders
+    /// Receives evidence, sends orders to agents
     Controller,
-    /// Speaks for one node
+    /// Acts for one node
     Agent,
-    /// Hands in jobs, drains nodes, asks
+    /// Submits jobs, drains nodes, reads state
     Operator,
 }
 
@@ -94,12 +90,12 @@ impl From<IssuedRole> for Role {
     }
 }
 
-/// Largest file of names, bytes.
+/// Maximum size of a file of names, in bytes.
 const NAMES_BYTES: u64 = 4 << 20;
-/// Largest certificate that is shown, bytes.
+/// Maximum size of a certificate file, in bytes.
 const PEM_BYTES: u64 = 1 << 20;
 
-/// A certificate, printed.
+/// Printed form of a certificate.
 #[derive(Debug, Serialize)]
 struct Shown {
     role: &'static str,
@@ -148,13 +144,14 @@ pub(crate) fn run(args: &IdentityArgs) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-/// One certificate that is wanted.
+/// A certificate to issue.
 struct Owner {
     name: String,
     hosts: Vec<String>,
 }
 
-/// The owners that are named on the command line and in the file. A role that a cluster has one of needs no name.
+/// Returns the owners on the command line and in the file. Without any name there is one owner with an empty name, for
+/// roles that need none.
 fn owners(args: &IssueArgs) -> Result<Vec<Owner>, CliError> {
     let owner = |name: &str, hosts: &[String]| Owner {
         name: name.to_owned(),
@@ -223,7 +220,7 @@ fn issue(args: &IssueArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The certificates at a path: a file, or those of a directory and of its folders.
+/// Returns the certificates at a path: the file, or those of a directory and its folders.
 fn certificates(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -234,7 +231,7 @@ fn certificates(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let mut below: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     below.sort();
     let folders = std::iter::once(path.to_owned()).chain(below.into_iter().filter(|path| path.is_dir()));
-    // An authority has ca.pem alone; whoever has a certificate has it beside the authority's.
+    // A directory of an authority has only ca.pem; an issued identity has certificate.pem next to ca.pem.
     let in_folder = |folder: PathBuf| {
         let own = [folder.join("certificate.pem"), folder.join("ca.pem")];
         own.into_iter().find(|file| file.is_file())

@@ -1,4 +1,4 @@
-//! `rankguard inject`: a fault for the agent of this node.
+//! `rankguard inject`: injects a fault through the agent of this node.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,111 +16,108 @@ use crate::listing::{self, Column};
 use crate::out;
 use crate::words::or_dash;
 
-/// How long an agent may take to carry it out.
+/// Maximum wait for the agent.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// `inject`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Only an agent that was started with agent.injection = true takes faults, from its own user and from root.
 All evidence of a fault, and every case that rests on it, is marked synthetic. What lasts ends by itself.")]
 pub(crate) struct InjectArgs {
-    /// Directory of the agent's own files [setting agent.state_dir]
+    /// State directory of the agent [setting agent.state_dir]
     #[arg(long, value_name = "DIR", global = true)]
     state_dir: Option<PathBuf>,
-    /// How to print.
     #[command(flatten)]
     format: FormatArgs,
-    /// The fault.
     #[command(subcommand)]
     fault: Fault,
 }
 
 #[derive(Debug, Clone, Subcommand)]
 enum Fault {
-    /// Lines as the kernel would write them now
+    /// Inject kernel-log lines, as if the kernel wrote them now
     KernelLine {
-        /// A line such as `NVRM: Xid (PCI:0000:9b:00): 79, ...`; several belong together
+        /// A line such as `NVRM: Xid (PCI:0000:9b:00): 79, ...`; several lines form one event
         #[arg(required = true, value_name = "LINE")]
         lines: Vec<String>,
     },
-    /// Lines as a rank of this node, or a job of which nothing is known, would write them now
+    /// Inject log lines, as if a rank of this node or an unknown job wrote them now
     LogLine {
-        /// The rank: `3`, or `JOB/3`
+        /// Rank that writes the lines: `3`, or `JOB/3`
         #[arg(long, value_name = "RANK", value_parser = which)]
         rank: Option<WhichRank>,
-        /// A line; several belong together (a traceback)
+        /// Log line; several lines form one event (a traceback)
         #[arg(required = true, value_name = "LINE")]
         lines: Vec<String>,
     },
-    /// A fact of the scenario that the made-up GPUs of `agent --simulate` play
+    /// Add a fact to the scenario of the simulated GPUs of `agent --simulate`
     Nvml {
         /// A fact such as `temperature 0 95`, `xid 3 79`, `error 1 15`, `hang temperature`
         #[arg(required = true, value_name = "FACT")]
         facts: Vec<String>,
-        /// How long it holds: `10s`, `500ms`, `2m`; without it, for good
+        /// Duration of the fact: `10s`, `500ms`, `2m` [default: permanent]
         #[arg(long = "for", value_name = "TIME", value_parser = time)]
         lasts: Option<Duration>,
     },
-    /// A value laid over what a network adapter says
+    /// Override a value that a network adapter reports
     Nic {
-        /// The adapter: `mlx5_0`, `ens1`
+        /// Network adapter: `mlx5_0`, `ens1`
         device: String,
-        /// Its metric as samples name it: `nic.port_state`, `nic.link_downed`, `nic.operstate_up` ...
+        /// Metric, named as in samples: `nic.port_state`, `nic.link_downed`, `nic.operstate_up` ...
         metric: String,
-        /// The value of a state (1 is a port that is down, 4 an active one); what a counter is raised by
+        /// Value of a state (1 is a port that is down, 4 an active one), or increment of a counter
         value: f64,
-        /// The port, for metrics that ports have
+        /// Port number, for metrics of a port
         #[arg(long, value_name = "N")]
         port: Option<u32>,
-        /// How long
+        /// Duration of the fault: `10s`, `500ms`, `2m`
         #[arg(long = "for", value_name = "TIME", value_parser = time, default_value = "10s")]
         lasts: Duration,
     },
-    /// Kill a rank
+    /// Kill a rank with a signal
     RankKill {
-        /// The rank: `3`, or `JOB/3`
+        /// Rank to kill: `3`, or `JOB/3`
         #[arg(value_parser = which)]
         rank: WhichRank,
-        /// By which signal
+        /// Number of the signal
         #[arg(long, default_value_t = 9)]
         signal: i32,
     },
-    /// Stop a rank (SIGSTOP); it goes on afterwards (SIGCONT)
+    /// Stop a rank (SIGSTOP) and continue it afterwards (SIGCONT)
     RankHang {
-        /// The rank: `3`, or `JOB/3`
+        /// Rank to stop: `3`, or `JOB/3`
         #[arg(value_parser = which)]
         rank: WhichRank,
-        /// How long
+        /// Duration of the stop: `10s`, `500ms`, `2m`
         #[arg(long = "for", value_name = "TIME", value_parser = time)]
         lasts: Duration,
     },
-    /// Stop a rank for a part of every tenth of a second
+    /// Slow down a rank: stop it for a part of every 100 ms
     RankSlow {
-        /// The rank: `3`, or `JOB/3`
+        /// Rank to slow down: `3`, or `JOB/3`
         #[arg(value_parser = which)]
         rank: WhichRank,
-        /// The part, 0.05 to 0.95
+        /// Stopped share of the time, 0.05 to 0.95
         #[arg(long, value_name = "PART", default_value_t = 0.5)]
         stopped: f64,
-        /// How long
+        /// Duration of the slowdown: `10s`, `500ms`, `2m`
         #[arg(long = "for", value_name = "TIME", value_parser = time)]
         lasts: Duration,
     },
-    /// Take room on a file system with a file that has no name
+    /// Fill a file system with an unnamed file
     DiskFull {
-        /// A directory on it
+        /// Directory on the file system
         directory: PathBuf,
-        /// How much, bytes
+        /// Bytes to allocate
         #[arg(long, value_name = "BYTES")]
         bytes: u64,
-        /// How long
+        /// Duration of the fault: `10s`, `500ms`, `2m`
         #[arg(long = "for", value_name = "TIME", value_parser = time)]
         lasts: Duration,
     },
 }
 
-/// `3`, or `llm/3`.
+/// Parses `3`, or `llm/3`.
 fn which(text: &str) -> Result<WhichRank, String> {
     let (job, rank) = match text.rsplit_once('/') {
         Some(("", _)) => return Err("want RANK or JOB/RANK".to_owned()),
@@ -133,7 +130,7 @@ fn which(text: &str) -> Result<WhichRank, String> {
     Ok(WhichRank { job, rank: Rank(rank) })
 }
 
-/// `10s`, `500ms`, `2m`.
+/// Parses a duration: `10s`, `500ms`, `2m`.
 fn time(text: &str) -> Result<Duration, String> {
     let wrong = || "want a time such as 10s, 500ms or 2m".to_owned();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
@@ -195,7 +192,7 @@ impl From<Fault> for Injection {
                 bytes,
                 lasts,
             } => Self::DiskFull {
-                // The agent stands elsewhere.
+                // The agent has another working directory.
                 directory: std::path::absolute(&directory).unwrap_or(directory),
                 bytes,
                 for_ms: millis(lasts),
@@ -204,7 +201,7 @@ impl From<Fault> for Injection {
     }
 }
 
-/// Injections, for this command and for `agent status`.
+/// Columns of an injection, for this command and for `agent status`.
 pub(super) const COLUMNS: &[Column<Injected>] = &[
     ("injection", |it| it.number.to_string()),
     ("kind", |it| it.kind.clone()),

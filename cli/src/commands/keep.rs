@@ -1,42 +1,42 @@
-//! Which checkpoints stay, as typed: the same words for `rankguard run` and `rankguard checkpoint gc`.
+//! Options of the retention rules, shared by `rankguard run` and `rankguard checkpoint gc`.
 
 use clap::{Args, ValueEnum};
 use rankguard_model::{Best, Good, Retention};
 
-/// Which checkpoints stay: whatever any of these rules names.
+/// Retention rules: a checkpoint is retained if any rule matches it.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct KeepArgs {
-    /// Committed checkpoints to keep
+    /// Number of newest committed checkpoints to retain
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) keep: u32,
-    /// Also keep those whose step is a multiple of this
+    /// Also retain checkpoints with a step that is a multiple of STEPS
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) keep_every: Option<u64>,
-    /// Also keep the first of each stretch of so many minutes
+    /// Also retain the first checkpoint of every period of this length, in minutes
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) keep_minutes: Option<u64>,
-    /// Also keep so many of the best
+    /// Also retain the N best checkpoints by --best-by
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) keep_best: Option<u32>,
-    /// What is measured of the best
+    /// Metric that ranks checkpoints for --keep-best
     #[arg(long, value_name = "METRIC", default_value = "loss")]
     pub(crate) best_by: String,
-    /// Which values of it are good
+    /// Direction of the metric: low or high values are best
     #[arg(long, value_enum, default_value_t = BestIs::Low)]
     pub(crate) best_is: BestIs,
 }
 
-/// Which values of a metric are good.
+/// Direction of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BestIs {
-    /// The lowest
+    /// Lowest values are best
     Low,
-    /// The highest
+    /// Highest values are best
     High,
 }
 
 impl KeepArgs {
-    /// The rules as the controller has them.
+    /// Converts the options to the controller's retention rules.
     pub(crate) fn rules(&self) -> Retention {
         let best = self.keep_best.map(|count| Best {
             metric: self.best_by.clone(),

@@ -1,4 +1,4 @@
-//! `rankguard keep-arenas`: the process that holds the arenas of an agent which is killed.
+//! `rankguard keep-arenas`: helper process that holds the arenas of a killed agent for its successor.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,17 +9,18 @@ use clap::Parser;
 use crate::error::CliError;
 use crate::exit::Exit;
 
-/// `keep-arenas`.
+/// Options of `keep-arenas`.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "rankguard keep-arenas")]
 pub(crate) struct KeepArenasArgs {
-    /// The agent's directory; the socket that leads to it is standard input
+    /// State directory of the agent; standard input is the socket to the agent
     state_dir: PathBuf,
-    /// How long it waits for an agent
+    /// Maximum time without an agent, in milliseconds
     kept_ms: u64,
 }
 
-/// The words of this command, where it is the one that was typed: it waits beside an agent and must be small.
+/// Parses the options of this command if it is the one on the command line. The process waits next to an agent and must
+/// be small.
 pub(crate) fn asked_for() -> Option<Result<KeepArenasArgs, clap::Error>> {
     let mut words = std::env::args_os().skip(1);
     let is_asked_for = words.next().is_some_and(|word| word == "keep-arenas");

@@ -1,4 +1,4 @@
-//! `rankguard logs`: the output of a job's ranks, read from the agents that keep it.
+//! `rankguard logs`: the output of a job's ranks, read from the agents that store it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,35 +17,33 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::out;
 
-/// Longest wait for an agent.
+/// Maximum wait for an agent.
 const AGENT_LIMIT: Duration = Duration::from_secs(10);
-/// Between two looks at files that grow.
+/// Poll interval for growing files.
 const POLL: Duration = Duration::from_millis(300);
-/// Bytes that are asked for at a time.
+/// Bytes per read request.
 const PIECE: u32 = 256 << 10;
-/// Bytes before the end of a file in which its last lines are looked for.
+/// Size of the end of a file in which `--tail` searches the last lines.
 const TAIL_BYTES: u64 = 4 << 20;
-/// Longest part of a line that is kept until its end comes.
+/// Maximum length of a line; longer lines are split.
 const LINE_MAX: usize = 64 << 10;
 
-/// `logs`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct LogsArgs {
     /// Name of the job
     pub(crate) job: String,
-    /// Only this rank; may be repeated
+    /// Show only this rank; may be repeated
     #[arg(long, value_name = "RANK")]
     pub(crate) rank: Vec<u32>,
-    /// Output of this generation [default: the newest]
+    /// Show the output of this generation [default: the newest]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) generation: Option<u64>,
-    /// Only the last lines of each stream
+    /// Show only the last lines of each stream
     #[arg(long, value_name = "LINES")]
     pub(crate) tail: Option<usize>,
-    /// Print what is added, until the job has ended
+    /// Print new output until the job has ended
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// Where the controller is.
     #[command(flatten)]
     pub(crate) address: ControllerAddress,
 }
@@ -57,7 +55,7 @@ pub(crate) async fn run(args: &LogsArgs, client: &Client) -> Result<Exit, CliErr
     loop {
         let status = client.status().await?;
         let view = known(&reader.job, &status)?;
-        // Read after the state was asked: what a rank wrote before its end is there.
+        // Read after the state was fetched, so that output written before the end of the job is included.
         reader.print_new(view, &status.nodes, client.network()).await;
         let is_over = matches!(view.state, JobState::Finished | JobState::Stopped);
         if !args.follow || is_over {
@@ -95,33 +93,33 @@ fn known<'a>(job: &JobId, status: &'a StatusView) -> Result<&'a JobView, CliErro
     })
 }
 
-/// One stream of one rank: node, generation, rank, and whether it is standard error.
+/// One stream of a rank: node, generation, rank, and true for standard error.
 type StreamKey = (NodeId, Generation, Rank, bool);
 
-/// What was read of a stream.
+/// Read position of a stream.
 #[derive(Debug, Default)]
 struct Stream {
     offset: u64,
-    /// The part of a line whose end has not come.
+    /// Incomplete last line.
     rest: Vec<u8>,
 }
 
-/// Prints the output of a job's ranks as it grows.
+/// Reader that prints the output of a job's ranks as it grows.
 pub(crate) struct LogReader {
     job: JobId,
-    /// Empty for all.
+    /// Empty for all ranks.
     ranks: BTreeSet<Rank>,
-    /// The generation to read; the one that acts where none was given.
+    /// Generation to read; `None` for the current one.
     generation: Option<Generation>,
     tail: Option<usize>,
     streams: BTreeMap<StreamKey, Stream>,
     channels: BTreeMap<NodeId, Channel>,
-    /// Nodes whose output could not be read, and why.
+    /// Nodes with unreadable output, with the reason.
     away: BTreeMap<NodeId, String>,
 }
 
 impl LogReader {
-    /// Nothing was read yet. `tail` is the number of lines of each stream to begin with.
+    /// Creates a reader at the start of all streams. `tail` limits the first output of each stream to its last lines.
     pub(crate) fn new(job: JobId, ranks: BTreeSet<Rank>, tail: Option<usize>) -> Self {
         Self {
             job,
@@ -134,7 +132,7 @@ impl LogReader {
         }
     }
 
-    /// Prints what the ranks have written since the last call.
+    /// Prints the output since the last call.
     pub(crate) async fn print_new(&mut self, view: &JobView, nodes: &[NodeView], network: &Network) {
         let generation = self.generation.unwrap_or(view.generation);
         for node in nodes_of(view, generation) {
@@ -161,7 +159,7 @@ impl LogReader {
         self.away.insert(node, problem);
     }
 
-    /// The nodes that could not be read, with the reasons.
+    /// Lists the unreadable nodes with the reasons.
     fn missing(&self) -> String {
         let words: Vec<String> = self.away.iter().map(|(node, why)| format!("{node} ({why})")).collect();
         words.join(", ")
@@ -219,7 +217,7 @@ impl LogReader {
                 self.print(&key, lines.drain(..));
             }
         };
-        // A last line without an end is one of them.
+        // An incomplete last line counts as one.
         let rest = usize::from(!stream.rest.is_empty());
         let skipped = tail.map_or(0, |tail| (lines.len() + rest).saturating_sub(tail).min(lines.len()));
         self.print(&key, lines.into_iter().skip(skipped));
@@ -227,7 +225,7 @@ impl LogReader {
         read
     }
 
-    /// Prints lines; each with its rank where there are several.
+    /// Prints lines, with their rank unless a single rank was selected.
     fn print(&self, key: &StreamKey, lines: impl Iterator<Item = String>) {
         let is_one = self.ranks.len() == 1;
         for line in lines {
@@ -238,7 +236,7 @@ impl LogReader {
         }
     }
 
-    /// Prints lines that have no end.
+    /// Prints incomplete last lines.
     pub(crate) fn finish(&mut self) {
         let mut rests = Vec::new();
         for (key, stream) in &mut self.streams {
@@ -268,7 +266,7 @@ impl LogReader {
 }
 
 impl Stream {
-    /// Cuts what was read into lines. A line without an end is cut where it becomes too long.
+    /// Splits data into lines. A line is split at [`LINE_MAX`] bytes.
     fn take(&mut self, data: &[u8], lines: &mut Vec<String>) {
         for part in data.split_inclusive(|byte| *byte == b'\n') {
             self.rest.extend_from_slice(part);
@@ -281,7 +279,7 @@ impl Stream {
     }
 }
 
-/// The nodes on which ranks of a generation ran.
+/// Returns the nodes on which ranks of a generation ran.
 fn nodes_of(view: &JobView, generation: Generation) -> BTreeSet<NodeId> {
     let spans = view.spans.iter().filter(|span| span.generation == Some(generation));
     let placed = view.placements.iter().filter(|_| view.generation == generation);

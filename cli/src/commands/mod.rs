@@ -1,4 +1,4 @@
-//! One file a command: its words, what it does, and how it prints that.
+//! One file per command: its options, its work and its output.
 
 pub(crate) mod agent;
 pub(crate) mod bench;

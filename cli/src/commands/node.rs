@@ -19,59 +19,52 @@ use crate::out;
 use crate::runtime::block_on;
 use crate::words::{case_state, node_state, or_dash};
 
-/// `node`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct NodeArgs {
-    /// What to do with it.
     #[command(subcommand)]
     pub(crate) action: NodeAction,
 }
 
-/// `node ...`.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum NodeAction {
-    /// Place nothing new on nodes
+    /// Cordon nodes: place no new work on them
     Cordon {
         /// Names of the nodes
         #[arg(required = true)]
         nodes: Vec<String>,
-        /// Why, for those who come after you
+        /// Reason for the cordon, shown by `status` and `node show`
         #[arg(long, default_value = "cordoned by hand")]
         reason: String,
-        /// Where the controller is.
         #[command(flatten)]
         address: ControllerAddress,
     },
-    /// Use nodes again; what was known against them is cleared
+    /// Uncordon nodes: use them again and clear earlier findings against them
     Uncordon {
         /// Names of the nodes
         #[arg(required = true)]
         nodes: Vec<String>,
-        /// Where the controller is.
         #[command(flatten)]
         address: ControllerAddress,
     },
-    /// Empty nodes: their jobs checkpoint and move; waits until no rank is left there
+    /// Drain nodes: their jobs checkpoint and move; wait until no rank is left
     Drain {
         /// Names of the nodes
         #[arg(required = true)]
         nodes: Vec<String>,
-        /// Why, for those who come after you
+        /// Reason for the drain, shown by `status` and `node show`
         #[arg(long, default_value = "drained by hand")]
         reason: String,
-        /// Longest wait, seconds; 0 does not wait
+        /// Maximum wait in seconds; 0 returns at once
         #[arg(long, value_name = "SECONDS", default_value_t = 600)]
         timeout: u64,
-        /// Where the controller is.
         #[command(flatten)]
         address: ControllerAddress,
     },
-    /// Forget nodes that are lost for good
+    /// Remove nodes that are permanently lost
     Forget {
         /// Names of the nodes
         #[arg(required = true)]
         nodes: Vec<String>,
-        /// Where the controller is.
         #[command(flatten)]
         address: ControllerAddress,
     },
@@ -79,10 +72,8 @@ pub(crate) enum NodeAction {
     Show {
         /// Name of the node
         node: String,
-        /// Where the controller is.
         #[command(flatten)]
         address: ControllerAddress,
-        /// How to print.
         #[command(flatten)]
         format: FormatArgs,
     },
@@ -134,7 +125,7 @@ pub(crate) fn run(args: NodeArgs, common: &CommonArgs) -> Result<Exit, CliError>
     }
 }
 
-/// Does something to each node. A node that it fails for does not keep it from the others.
+/// Applies `act` to each node. A failure for one node does not stop the others; an unreachable controller does.
 async fn each(nodes: &[String], act: impl AsyncFn(&NodeId) -> Result<(), ClientError>) -> Result<Exit, CliError> {
     let names: BTreeSet<&String> = nodes.iter().collect();
     let mut failed: Vec<(&String, ClientError)> = Vec::new();
@@ -162,11 +153,11 @@ async fn each(nodes: &[String], act: impl AsyncFn(&NodeId) -> Result<(), ClientE
     }
 }
 
-/// Between two looks at nodes that are drained, and between two notes about what is waited for.
+/// Poll interval of a drain, and interval between its progress notes.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const NOTE_EVERY: Duration = Duration::from_secs(10);
 
-/// Waits until no job has its place on the nodes, and no old rank is left there.
+/// Waits until no job is placed on the nodes, and no old rank is left there.
 async fn await_empty(client: &Client, nodes: &[String], limit: Duration) -> Result<Exit, CliError> {
     let started = Instant::now();
     let mut noted: Option<Instant> = None;
@@ -190,7 +181,7 @@ async fn await_empty(client: &Client, nodes: &[String], limit: Duration) -> Resu
     }
 }
 
-/// What keeps a node from being empty, in words.
+/// Describes the job or the old ranks that occupy a node; `None` if it is empty.
 fn occupied(status: &StatusView, node: &str) -> Option<String> {
     let living = status
         .jobs
@@ -213,16 +204,16 @@ fn occupied(status: &StatusView, node: &str) -> Option<String> {
     ))
 }
 
-/// A node and what became of it.
+/// A node and its history.
 #[derive(Debug, Serialize)]
 struct NodeHistory {
     #[serde(flatten)]
     node: NodeView,
-    /// Its states, oldest first.
+    /// States of the node, oldest first.
     states: Vec<Span>,
-    /// Cases that blame it or hold evidence of it, oldest first.
+    /// Cases that blame the node or contain evidence of it, oldest first.
     cases: Vec<NodeCase>,
-    /// Jobs with ranks that ran on it, as far as the controller remembers.
+    /// Jobs that had ranks on the node, as far as the controller retains them.
     jobs: Vec<JobId>,
 }
 

@@ -1,4 +1,4 @@
-//! `rankguard preflight`: whether this node has what a job needs, or whether the ways between nodes are good.
+//! `rankguard preflight`: checks this node against the requirements of a job, or the links between nodes.
 
 mod between;
 
@@ -21,84 +21,81 @@ use crate::listing::{self, Column};
 use crate::runtime::block_on;
 use crate::{out, words};
 
-/// The taxonomy whose categories people see in the table; the other formats have all of them.
+/// Taxonomy of the category column in the table; the other formats contain all taxonomies.
 const SHOWN: &str = "zhang-icse2020";
 
-/// `preflight`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Exit codes: 0 no check failed, 1 one did. What is not asked for is looked at and told, and does not fail.
 Each check names the failure class that it prevents; --format json adds its category in every published taxonomy.")]
 pub(crate) struct PreflightArgs {
-    /// A file or folder that must be there and readable; may be repeated
+    /// File or directory that must exist and be readable; may be repeated
     #[arg(long = "path", value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// A folder that must be there and writable (checkpoints, logs); may be repeated
+    /// Directory that must exist and be writable (checkpoints, logs); may be repeated
     #[arg(long = "write-path", value_name = "DIR")]
     write_paths: Vec<PathBuf>,
-    /// A program that must be found and executable; may be repeated
+    /// Program that must be on PATH and executable; may be repeated
     #[arg(long = "command", value_name = "PROGRAM")]
     commands: Vec<String>,
-    /// A Python module that must be importable; may be repeated
+    /// Python module that must be importable; may be repeated
     #[arg(long = "import", value_name = "MODULE")]
     imports: Vec<String>,
-    /// The Python of the job
+    /// Python interpreter of the job
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: String,
-    /// A TCP port of this node that must be free; may be repeated
+    /// TCP port of this node that must be free; may be repeated
     #[arg(long = "port", value_name = "PORT")]
     ports: Vec<u16>,
-    /// A host name that must resolve; may be repeated
+    /// Host name that must resolve; may be repeated
     #[arg(long = "resolve", value_name = "HOST")]
     hosts: Vec<String>,
-    /// GPUs that must answer
+    /// Number of GPUs that must respond
     #[arg(long, alias = "min-gpus", value_name = "N")]
     gpus: Option<u32>,
-    /// RDMA ports that must be active
+    /// Number of RDMA ports that must be active
     #[arg(long, value_name = "N")]
     links: Option<u32>,
-    /// Room that each --write-path must have
+    /// Free space that each --write-path must have, GiB
     #[arg(long, value_name = "GIB", value_parser = gibibytes)]
     disk_gib: Option<u64>,
-    /// Room that /dev/shm must have
+    /// Free space that /dev/shm must have, GiB
     #[arg(long, value_name = "GIB", value_parser = gibibytes)]
     shm_gib: Option<u64>,
-    /// Host memory that the state of one rank takes; times --ranks it must be available
+    /// Host memory of one rank's state, GiB; this amount times --ranks must be available
     #[arg(long, value_name = "GIB", value_parser = gibibytes)]
     state_gib: Option<u64>,
     /// Ranks of the job on this node
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     ranks: u32,
-    /// Longest wait for anything that may not answer
+    /// Maximum wait for each check that may hang, seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     deadline_s: u64,
-    /// Measure the ways between these nodes instead, through their agents
+    /// Measure the links between these nodes instead, through their agents
     #[arg(long, value_name = "NODE,NODE...", value_delimiter = ',')]
     between: Vec<String>,
-    /// With --between: how long each pair sends
+    /// With --between: duration of each pair's measurement, seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: u64,
-    /// With --between: bandwidth that every pair must have; half of what the best tenth has in any case
+    /// With --between: minimum bandwidth of every pair, Gb/s; half of what the best tenth reaches is always required
     #[arg(long, value_name = "GIGABITS", default_value_t = 0.0)]
     min_gbps: f64,
-    /// With --between: who knows the nodes.
     #[command(flatten)]
     address: ControllerAddress,
-    /// The sysfs tree [setting agent.sysfs_root]
+    /// Root of the sysfs tree [setting agent.sysfs_root]
     #[arg(long, value_name = "DIR")]
     sysfs_root: Option<PathBuf>,
-    /// The procfs tree [setting agent.proc_root]
+    /// Root of the procfs tree [setting agent.proc_root]
     #[arg(long, value_name = "DIR")]
     proc_root: Option<PathBuf>,
-    /// The GPU management library [setting agent.nvml_library]
+    /// Path of the GPU management library (NVML) [setting agent.nvml_library]
     #[arg(long, value_name = "FILE")]
     nvml_library: Option<PathBuf>,
-    /// How to print.
     #[command(flatten)]
     format: FormatArgs,
 }
 
-/// `1.5` as bytes.
+/// Parses a number of GiB, such as `1.5`, to bytes.
 fn gibibytes(text: &str) -> Result<u64, String> {
     match text.parse::<f64>() {
         Ok(gib) if gib.is_finite() && gib >= 0.0 => Ok((gib * f64::from(1 << 30)) as u64),
@@ -106,12 +103,12 @@ fn gibibytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A check, with its class spelt out.
+/// A check, with its category as text.
 #[derive(Serialize)]
 struct Row {
     #[serde(flatten)]
     check: Check,
-    /// The categories in the taxonomy that the table shows, as a person reads them.
+    /// Categories in the table's taxonomy, as text.
     #[serde(skip)]
     shown: String,
 }
@@ -170,7 +167,7 @@ pub(crate) fn run(args: PreflightArgs, common: &CommonArgs) -> Result<Exit, CliE
         deadline: Duration::from_secs(args.deadline_s),
         proc_root: agent.proc_root,
         sysfs_root: agent.sysfs_root,
-        // A call is given up before the process is, so that its name is told.
+        // A call is given up before the process is, so that the result can name the call.
         gpu_process: gpu_calls::words(agent.nvml_library.as_deref(), Duration::from_secs(args.deadline_s) / 2)?,
         ..Need::default()
     };

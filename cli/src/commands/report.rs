@@ -1,4 +1,4 @@
-//! `rankguard report`: the page of a running controller.
+//! `rankguard report`: writes the HTML page of a running controller.
 
 use std::path::PathBuf;
 
@@ -11,16 +11,14 @@ use crate::exit::Exit;
 use crate::out;
 use crate::report::{self, ReportInput};
 
-/// `report`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ReportArgs {
-    /// Where the controller is.
     #[command(flatten)]
     pub(crate) address: ControllerAddress,
-    /// Folder of report.html and report.json
+    /// Output directory for report.html and report.json
     #[arg(long, value_name = "DIR", default_value = "rankguard-report")]
     pub(crate) out: PathBuf,
-    /// Heading of the page
+    /// Title of the page
     #[arg(long, default_value = "Rankguard report")]
     pub(crate) title: String,
 }

@@ -1,6 +1,6 @@
-//! `rankguard shell completions|man`: what a package puts beside the program, made from the commands themselves.
+//! `rankguard shell completions|man`: files that a package installs next to the program, generated from the commands.
 //!
-//! The words of `dataset`, `study`, `replay` and `simulate` belong to the program of the history commands and are not
+//! The options of `dataset`, `study`, `replay` and `simulate` belong to the program of the history commands and are not
 //! completed here.
 
 use std::path::{Path, PathBuf};
@@ -12,35 +12,32 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::out;
 
-/// Name that people type.
+/// Name of the program.
 const PROGRAM: &str = "rankguard";
 
-/// `shell`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ShellArgs {
-    /// What to write.
     #[command(subcommand)]
     pub(crate) what: ShellAction,
 }
 
-/// `shell ...`.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ShellAction {
-    /// A script that completes words of this program, on standard output
+    /// Print a completion script for a shell to standard output
     Completions {
-        /// For which shell
+        /// Shell of the script
         #[arg(value_enum)]
         shell: Shell,
     },
-    /// Manual pages, one a command
+    /// Write manual pages, one per command
     Man {
-        /// Folder for the pages; it is made where it is absent
+        /// Output directory for the pages; created if missing
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
 }
 
-/// Writes for the given tree of commands.
+/// Writes the output for the given command tree.
 pub(crate) fn run(args: &ShellArgs, mut program: clap::Command) -> Result<Exit, CliError> {
     match &args.what {
         ShellAction::Completions { shell } => {
@@ -64,7 +61,7 @@ pub(crate) fn run(args: &ShellArgs, mut program: clap::Command) -> Result<Exit, 
     Ok(Exit::Fine)
 }
 
-/// Writes the pages; returns whether those of the history commands are among them, which another program knows.
+/// Writes the pages; returns false if those of the history commands are missing, which the history program generates.
 fn pages(program: clap::Command, folder: &Path) -> std::io::Result<bool> {
     std::fs::create_dir_all(folder)?;
     clap_mangen::generate_to(program, folder)?;

@@ -1,4 +1,4 @@
-//! `rankguard stack-calls`: the process of an agent that reads the Python stacks of one of its ranks.
+//! `rankguard stack-calls`: helper process of an agent that reads the Python stacks of one of its ranks.
 
 use clap::Args;
 
@@ -6,17 +6,16 @@ use crate::error::CliError;
 use crate::exit::Exit;
 use crate::out;
 
-/// `stack-calls`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StackCallsArgs {
-    /// The process
+    /// Process id of the rank
     pub(crate) pid: u32,
 }
 
 pub(crate) fn run(args: &StackCallsArgs) -> Result<Exit, CliError> {
     let mut told = Vec::new();
     if let Err(why) = rankguard_agent::serve_stack_calls(args.pid, &mut told) {
-        // An agent takes the last line for the reason.
+        // An agent uses the last line as the reason.
         out::note(&why);
         return Ok(Exit::Finding);
     }

@@ -17,38 +17,35 @@ use crate::out;
 use crate::signals::Stop;
 use crate::words::{job_state, node_state, or_dash};
 
-/// `status`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StatusArgs {
-    /// Where the controller is.
     #[command(flatten)]
     pub(crate) address: ControllerAddress,
-    /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
-    /// In tables also list jobs that are over
+    /// Also list ended jobs in tables
     #[arg(long)]
     pub(crate) all: bool,
     /// With json and jsonl, also print progress points and the states of nodes and ranks over time
     #[arg(long)]
     pub(crate) history: bool,
-    /// Print again every so many seconds, until Ctrl-C
+    /// Print again at this interval in seconds, until Ctrl-C
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) watch: Option<u64>,
-    /// What to list; json gives both
+    /// Objects to list; json always contains both
     #[arg(value_enum, default_value_t)]
     pub(crate) what: StatusPart,
 }
 
-/// What `status` lists.
+/// Objects that `status` lists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StatusPart {
     /// Nodes and jobs
     #[default]
     All,
-    /// Nodes
+    /// Only the nodes
     Nodes,
-    /// Jobs
+    /// Only the jobs
     Jobs,
 }
 
@@ -85,7 +82,7 @@ const JOBS: &[Column<JobView>] = &[
     ("reason", |job| or_dash(job.reason.as_ref())),
 ];
 
-/// A line of `--format jsonl`, where nodes and jobs stand side by side.
+/// A line of `--format jsonl`, which mixes nodes and jobs.
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 enum Line<'a> {
@@ -110,7 +107,7 @@ pub(crate) async fn run(args: &StatusArgs, client: &Client) -> Result<Exit, CliE
     loop {
         let status = client.status().await?;
         if std::io::stdout().is_terminal() && args.format.format == Format::Table {
-            // Clears the screen; control characters never come from what is printed.
+            // Clears the screen. Listed data cannot do so: its control characters are escaped.
             out::bytes(b"\x1b[2J\x1b[H");
         }
         out::note(&format!("{}, every {seconds} s", status.at));
@@ -122,7 +119,7 @@ pub(crate) async fn run(args: &StatusArgs, client: &Client) -> Result<Exit, CliE
     }
 }
 
-/// Leaves out what was not asked for; returns how many jobs that are over are not shown.
+/// Removes parts that were not requested; returns the number of ended jobs that are not shown.
 fn shorten(args: &StatusArgs, status: &mut StatusView) -> usize {
     let is_machine = matches!(args.format.format, Format::Json | Format::Jsonl);
     if is_machine && !args.history {

@@ -6,8 +6,8 @@ use crate::exit::Exit;
 /// Name of the command.
 pub(crate) const NAME: &str = "supervise-ranks";
 
-/// Whether this is the command that was typed. The process runs beside every generation and must be small, so that its words are
-/// read without those of all commands.
+/// True if this command is on the command line. The process runs for every generation and must be small, so the parser
+/// of all commands is not built.
 pub(crate) fn is_asked_for() -> bool {
     let mut words = std::env::args_os().skip(1);
     words.next().is_some_and(|word| word == NAME) && words.next().is_none()

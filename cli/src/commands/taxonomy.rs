@@ -1,4 +1,4 @@
-//! `rankguard taxonomy`: the published taxonomies, and where our classes stand in them.
+//! `rankguard taxonomy`: the published taxonomies, and their mapping to the catalogue's classes.
 
 use std::fmt::Write as _;
 
@@ -14,46 +14,38 @@ use crate::exit::Exit;
 use crate::listing::{self, Column};
 use crate::out;
 
-/// `taxonomy`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TaxonomyArgs {
-    /// What to show.
     #[command(subcommand)]
     pub(crate) command: TaxonomyCommand,
 }
 
-/// What to show of the taxonomies.
+/// Actions of `taxonomy`.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum TaxonomyCommand {
     /// List the taxonomies
     Ls {
-        /// What a person adds.
         #[command(flatten)]
         catalogue: CatalogueArgs,
-        /// How to print.
         #[command(flatten)]
         format: FormatArgs,
     },
-    /// One taxonomy: citation, what was studied, categories with definitions and published figures
+    /// Show a taxonomy: citation, studied population, categories with definitions and published figures
     Show {
-        /// Its id (`hu-nsdi2024`)
+        /// Id of the taxonomy (`hu-nsdi2024`)
         id: String,
-        /// What a person adds.
         #[command(flatten)]
         catalogue: CatalogueArgs,
-        /// How to print.
         #[command(flatten)]
         format: FormatArgs,
     },
-    /// Where each of our classes stands in each taxonomy
+    /// Show the categories of each class in each taxonomy
     Crosswalk {
-        /// Only this class, by id or alias
+        /// Show only this class, by id or alias
         #[arg(long, value_name = "CLASS")]
         class: Option<String>,
-        /// What a person adds.
         #[command(flatten)]
         catalogue: CatalogueArgs,
-        /// How to print.
         #[command(flatten)]
         format: FormatArgs,
     },
@@ -86,7 +78,7 @@ pub(crate) fn run(args: &TaxonomyArgs) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-/// A taxonomy in a list.
+/// Row of the list of taxonomies.
 #[derive(Serialize)]
 struct Listed {
     id: String,

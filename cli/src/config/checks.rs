@@ -1,4 +1,4 @@
-//! `[[agent.checks]]`: plug-in checks as the file writes them.
+//! Parser of `[[agent.checks]]`: plug-in checks in the configuration file.
 
 use std::path::PathBuf;
 
@@ -7,15 +7,15 @@ use rankguard_faults::Catalogue;
 use rankguard_model::ClassId;
 use toml::de::{DeTable, DeValue};
 
-/// Checks of one node: more is a mistake in a script that writes the file.
+/// Maximum number of checks on one node: more indicates a mistake in a script that generates the file.
 const MOST: usize = 64;
-/// Seconds between two runs when nothing is said.
+/// Default interval between runs, in seconds.
 const INTERVAL_S: u64 = 60;
-/// Seconds of one run when nothing is said: what Nagios gives its plug-ins.
+/// Default timeout of a run, in seconds, as for Nagios plug-ins.
 const TIMEOUT_S: u64 = 60;
 const DAY_S: u64 = 86_400;
 
-/// All checks, or what is wrong with each that cannot be used.
+/// Parses all checks, or returns the problems of each that cannot be used.
 pub(super) fn read(value: &DeValue<'_>) -> Result<Vec<PluginCheck>, String> {
     let DeValue::Array(tables) = value else {
         return Err("agent.checks is a list of tables; want [[agent.checks]]".to_owned());
@@ -92,8 +92,8 @@ fn one(table: &DeTable<'_>) -> Result<PluginCheck, String> {
     })
 }
 
-/// What is wrong with the classes of checks, by the built-in catalogue and the files of `agent.catalogue`, which are read only
-/// where the former does not know a class.
+/// Describes checks with unknown classes. The files of `agent.catalogue` are read only if the built-in catalogue lacks
+/// a class.
 pub(super) fn unknown_classes(checks: &[PluginCheck], files: Vec<PathBuf>) -> Vec<String> {
     let strangers = |catalogue: &Catalogue| -> Vec<PluginCheck> {
         let unknown = checks.iter().filter(|check| catalogue.class(&check.class).is_none());

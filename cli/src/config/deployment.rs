@@ -1,4 +1,5 @@
-//! What `rankguard config check` looks at beyond the form of the settings: whether they fit each other and this machine.
+//! Checks of `rankguard config check` beyond the form of the settings: consistency with each other and with this
+//! machine.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,13 +10,13 @@ use rankguard_model::NodeId;
 use super::mistake::{Mistake, Mistakes, Origin};
 use super::{Config, Value};
 
-/// Heartbeats that must fit into the silence after which a node counts as lost.
+/// Minimum number of heartbeats within the silence limit of a node.
 const HEARTBEATS: u64 = 3;
-/// Longest name of a node, as in certificates.
+/// Maximum length of a node name, as in certificates.
 const NAME_MAX: usize = 128;
 
 impl Config {
-    /// Every mistake of a deployment: identity, addresses, waits, files and programs.
+    /// Checks a deployment: identity, addresses, waits, files and programs; returns every mistake.
     pub(crate) fn check_deployment(&self) -> Result<(), Mistakes> {
         let mut mistakes = match self.check_identity() {
             Ok(()) => self.wrong_node().into_iter().collect(),
@@ -37,12 +38,12 @@ impl Config {
         self.values.get(setting).map(|(_, at)| at)
     }
 
-    /// The origin of a setting that somebody has set.
+    /// Returns the origin of a setting unless it has its default.
     fn set(&self, setting: &str) -> Option<&Origin> {
         self.origin(setting).filter(|at| **at != Origin::Default)
     }
 
-    /// The certificate of another node: the controller would refuse this agent.
+    /// Checks that the certificate belongs to `agent.node`; the controller would reject this agent otherwise.
     fn wrong_node(&self) -> Option<Mistake> {
         let at = self.set("agent.node")?;
         let network = self.network();
@@ -71,7 +72,7 @@ impl Config {
         })
     }
 
-    /// A node whose heartbeats come too rarely counts as lost while it is well.
+    /// Checks the heartbeat interval: a node with rarer heartbeats counts as lost while it is healthy.
     fn rare_heartbeat(&self) -> Option<Mistake> {
         let (heartbeat, silence) = ("agent.intervals.heartbeat_ms", "controller.silence_limit_ms");
         let (beat, limit) = (self.count(heartbeat), self.count(silence));
@@ -88,7 +89,7 @@ impl Config {
         })
     }
 
-    /// Addresses that others can reach, without an identity: the processes would not start.
+    /// Checks listen addresses beyond loopback without an identity: the processes would not start.
     fn open_addresses(&self) -> Vec<Mistake> {
         if self.network().identity().is_some() {
             return Vec::new();
@@ -126,14 +127,14 @@ impl Config {
         missing
     }
 
-    /// Only of what somebody has set: a default that this machine lacks is reported by the agent that runs.
+    /// Reports a missing file only for an explicit setting; the running agent reports a missing default.
     fn absent(&self, setting: &str, file: &Path) -> Option<Mistake> {
         let at = self.set(setting)?.clone();
         let what = format!("{setting}: there is no {}", file.display());
         Some(Mistake { at, what })
     }
 
-    /// Programs of plug-in checks that cannot be found.
+    /// Returns a mistake for each plug-in check with a missing program.
     fn missing_programs(&self) -> Vec<Mistake> {
         let Some((Value::Checks(checks), at)) = self.values.get("agent.checks") else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! The file: TOML, read so that one mistake does not hide another.
+//! TOML configuration file, parsed so that one mistake does not hide another.
 
 use std::path::Path;
 
@@ -10,14 +10,14 @@ use super::keys::KEYS;
 use super::mistake::{Mistake, Origin};
 use super::value::{Kind, Value};
 
-/// What a file sets, and what is wrong with it.
+/// Values and mistakes of a file.
 #[derive(Debug, Default)]
 pub(super) struct FromFile {
     pub(super) values: Vec<(&'static str, Value, Origin)>,
     pub(super) mistakes: Vec<Mistake>,
 }
 
-/// Reads the text of a file; `path` is for messages.
+/// Parses the text of a file; `path` is used in messages.
 pub(super) fn read(path: &Path, text: &str) -> FromFile {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut reader = Reader {
@@ -34,7 +34,7 @@ pub(super) fn read(path: &Path, text: &str) -> FromFile {
     }
     let broken: Vec<Origin> = reader.found.mistakes.iter().map(|mistake| mistake.at.clone()).collect();
     reader.table("", table.get_ref());
-    // What follows from a broken line on the same line is not worth a second message.
+    // A consequence of a syntax error on the same line gets no second message.
     let mut syntax = broken.len();
     reader.found.mistakes.retain(|mistake| {
         let is_syntax = syntax > 0;

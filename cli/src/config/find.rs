@@ -1,22 +1,22 @@
-//! Finds settings by what people type.
+//! Lookup of settings by user input.
 
 use std::collections::BTreeMap;
 
 use super::key::Key;
 use super::keys::KEYS;
 
-/// The setting of this path.
+/// Returns the setting with this path.
 pub(crate) fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
 }
 
-/// Whether settings lie below this path.
+/// True if the path is a section of settings.
 pub(crate) fn is_section(path: &str) -> bool {
     KEYS.iter()
         .any(|key| key.path.strip_prefix(path).is_some_and(|rest| rest.starts_with('.')))
 }
 
-/// The known word nearest to a mistyped one, if one is near enough to be meant.
+/// Returns the known word nearest to a mistyped one, within an edit distance of 1 plus a third of its length.
 pub(crate) fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let leaf = |path: &'a str| path.rsplit('.').next().unwrap_or(path);
     let typed_leaf = typed.rsplit('.').next().unwrap_or(typed);
@@ -33,8 +33,8 @@ pub(crate) fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>)
         .map(|(_, word)| word)
 }
 
-/// The variable nearest to a mistyped one. A setting with a short name is also found by that of its path
-/// (`RANKGUARD_CLIENT_CONTROLLER` is `RANKGUARD_CONTROLLER`).
+/// Returns the variable nearest to a mistyped one. A setting with a short variable is also found by the name of its
+/// path (`RANKGUARD_CLIENT_CONTROLLER` is `RANKGUARD_CONTROLLER`).
 pub(crate) fn nearest_variable(typed: &str) -> Option<String> {
     let by_path = |key: &Key| format!("RANKGUARD_{}", key.path.replace('.', "_").to_uppercase());
     let known: BTreeMap<String, &Key> = KEYS

@@ -1,4 +1,4 @@
-//! The identity that the settings name: three files, or none.
+//! Identity settings: three files, or none.
 
 use rankguard_identity::{Files, Identity, Network};
 
@@ -10,7 +10,7 @@ const CERTIFICATE: &str = "identity.certificate";
 const KEY: &str = "identity.key";
 
 impl Config {
-    /// How this process speaks on a network. No file is read yet.
+    /// Builds the transport settings. No file is read yet.
     pub(crate) fn network(&self) -> Network {
         let path = |setting| self.value(setting).map(|value| value.show().into());
         match (path(CA), path(CERTIFICATE), path(KEY)) {
@@ -19,7 +19,8 @@ impl Config {
         }
     }
 
-    /// Some of the three without the others: who set one did not mean to go without.
+    /// Returns a mistake if only some of the three files are set: an incomplete identity is not a choice to run without
+    /// one.
     pub(super) fn half_an_identity(&self) -> Option<Mistake> {
         let all = [CA, CERTIFICATE, KEY];
         let first = all.iter().find_map(|setting| self.values.get(setting))?;
@@ -33,7 +34,7 @@ impl Config {
         })
     }
 
-    /// Reads the files of the identity: every mistake, at the setting that names the file.
+    /// Reads the files of the identity; returns every mistake, at the setting of the file.
     pub(crate) fn check_identity(&self) -> Result<(), Mistakes> {
         let network = self.network();
         let Some(identity) = network.identity() else {

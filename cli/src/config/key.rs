@@ -1,21 +1,21 @@
-//! What a setting is.
+//! Definition of a setting.
 
 use super::value::Kind;
 
-/// One setting.
+/// Setting of the configuration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Key {
-    /// Its place in the file: `agent.slots` is `slots` in `[agent]`.
+    /// Path in the file: `agent.slots` is `slots` in `[agent]`.
     pub(crate) path: &'static str,
-    /// What it may hold.
+    /// Type and range of its value.
     pub(crate) kind: Kind,
-    /// What it is for.
+    /// Description for `config show`.
     pub(crate) doc: &'static str,
 }
 
 impl Key {
-    /// Its name in the environment: `RANKGUARD_AGENT_SLOTS`. The address of the controller, which people type most,
-    /// is `RANKGUARD_CONTROLLER`.
+    /// Returns its environment variable: `RANKGUARD_AGENT_SLOTS`. The address of the controller, which people type
+    /// most, is `RANKGUARD_CONTROLLER`.
     pub(crate) fn env(&self) -> String {
         match self.path {
             "client.controller" => "RANKGUARD_CONTROLLER".to_owned(),

@@ -1,19 +1,19 @@
-//! The table of all settings. A setting that is not here does not exist.
+//! Table of all settings. A setting that is not listed here does not exist.
 
 use super::key::Key;
 use super::value::Kind;
 
 const ANY: Kind = Kind::Count(0, u64::MAX);
-/// Something that was counted: exact as a double, too.
+/// Counted quantity: exact as a double, too.
 const COUNTED: Kind = Kind::Count(0, 1 << 50);
-/// A wait: at least a millisecond, at most a day.
+/// Duration in milliseconds: at least 1, at most a day.
 const WAIT: Kind = Kind::Count(1, 86_400_000);
 
 const fn key(path: &'static str, kind: Kind, doc: &'static str) -> Key {
     Key { path, kind, doc }
 }
 
-/// All settings, by path.
+/// All settings, sorted by path.
 pub(crate) const KEYS: &[Key] = &[
     key(
         "agent.catalogue",

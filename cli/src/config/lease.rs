@@ -1,15 +1,16 @@
-//! The lease of the agent's ranks against its heartbeats: answers to heartbeats are what renews it.
+//! Check of the ranks' lease against the agent's heartbeats: answers to heartbeats renew it.
 
 use super::Config;
 use super::mistake::{Mistake, Origin};
 
 const LEASE: &str = "agent.lease_ms";
 const HEARTBEAT: &str = "agent.intervals.heartbeat_ms";
-/// Heartbeats that a lease must cover: agents compare the ages of their newest answers, which differ by one heartbeat.
+/// Minimum number of heartbeats in a lease: agents compare the ages of their newest answers, which differ by one
+/// heartbeat.
 const HEARTBEATS: u64 = 6;
 
 impl Config {
-    /// A lease that covers too few heartbeats would end ranks while the controller answers.
+    /// Checks the length of the lease: one that covers too few heartbeats would end ranks while the controller answers.
     pub(super) fn short_lease(&self) -> Option<Mistake> {
         let (lease, heartbeat) = (self.count(LEASE), self.count(HEARTBEAT));
         if lease >= heartbeat.saturating_mul(HEARTBEATS) {

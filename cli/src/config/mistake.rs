@@ -1,18 +1,18 @@
-//! What is wrong with a configuration, and where.
+//! Configuration mistakes and their origin.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a value came from.
+/// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
-    /// Built in.
+    /// Built-in default value.
     Default,
-    /// A line of the file.
+    /// Line of the configuration file; line 0 for the whole file.
     File(PathBuf, usize),
-    /// A variable of the environment.
+    /// Name of an environment variable.
     Environment(String),
-    /// A flag.
+    /// Name of a flag.
     Flag(&'static str),
 }
 
@@ -28,12 +28,12 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One mistake.
+/// Configuration mistake with its origin.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Mistake {
-    /// Where it stands.
+    /// Origin of the wrong value.
     pub(crate) at: Origin,
-    /// What is wrong and what is wanted.
+    /// The mistake and the expected value.
     pub(crate) what: String,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// All mistakes of a configuration, never none.
+/// All mistakes of a configuration; never empty.
 #[derive(Debug)]
 pub(crate) struct Mistakes(pub(crate) Vec<Mistake>);
 

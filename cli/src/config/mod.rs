@@ -1,7 +1,7 @@
-//! Settings: built-in values, then a TOML file, then the environment, then flags; the later wins.
+//! Settings: built-in values, then a TOML file, then the environment, then flags; the later value wins.
 //!
 //! Every mistake of all three is reported at once. A variable that begins like the environment name of a section but is
-//! no setting is a mistake, too: a mistyped name must not be ignored in silence.
+//! no setting is a mistake, too: a mistyped name must not be ignored silently.
 
 mod checks;
 mod deployment;
@@ -34,39 +34,39 @@ pub(crate) struct Flag {
 }
 
 impl Flag {
-    /// A flag that was given, if it was.
+    /// Returns the flag if it was given.
     pub(crate) fn of(setting: &'static str, flag: &'static str, text: Option<impl Into<OsString>>) -> Option<Self> {
         let text = text?.into().to_string_lossy().into_owned();
         Some(Self { setting, flag, text })
     }
 }
 
-/// All settings with where each came from.
+/// All settings with their origins.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     values: BTreeMap<&'static str, (Value, Origin)>,
 }
 
-/// One line of `config show`.
+/// Line of `config show`.
 #[derive(Debug, Clone, serde::Serialize)]
 pub(crate) struct Shown {
-    /// The setting.
+    /// Path of the setting.
     pub(crate) setting: &'static str,
-    /// Its value, where it has one.
+    /// Value; `None` if it is not set and has no default.
     pub(crate) value: Option<Value>,
-    /// Where that came from.
+    /// Origin of the value.
     pub(crate) from: String,
-    /// Its name in the environment.
+    /// Name of its environment variable.
     pub(crate) environment: String,
-    /// What it is for.
+    /// Description of the setting.
     pub(crate) meaning: &'static str,
 }
 
-/// Largest configuration file, bytes.
+/// Maximum size of a configuration file, in bytes.
 const FILE_BYTES: u64 = 16 << 20;
 
 impl Config {
-    /// Reads everything; `environment` is usually the process's own.
+    /// Loads all settings; `environment` is usually that of the process.
     pub(crate) fn load(
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -132,7 +132,7 @@ impl Config {
                     };
                     mistakes.push(Mistake { at, what });
                 }
-                // What agents tell their ranks (RANKGUARD_SOCKET ...) begins the same way.
+                // Variables that agents set for their ranks (RANKGUARD_SOCKET ...) have the same prefix.
                 (None, _) => {}
             }
         }
@@ -148,12 +148,12 @@ impl Config {
         }
     }
 
-    /// A setting's value, where it has one.
+    /// Returns the value of a setting, if it has one.
     fn value(&self, path: &str) -> Option<&Value> {
         self.values.get(path).map(|(value, _)| value)
     }
 
-    /// Every setting, by name.
+    /// Returns every setting, sorted by path.
     pub(crate) fn show(&self) -> Vec<Shown> {
         let shown = |key: &Key| {
             let (value, from) = match self.values.get(key.path) {
@@ -172,7 +172,7 @@ impl Config {
     }
 }
 
-/// Whether a variable's name can only be meant as a setting.
+/// True if a variable's name begins with that of a section of settings.
 fn is_ours(name: &str) -> bool {
     ["AGENT", "CLIENT", "CONTROLLER", "IDENTITY", "LOG"]
         .iter()
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(from("agent.node"), Some(format!("{}:4", file.path().display())));
     }
 
-    /// What `rankguard simulate calibrate --out` writes is a configuration as it stands.
+    /// The output of `rankguard simulate calibrate --out` is a valid configuration.
     #[test]
     fn a_calibrated_record_is_taken_and_a_mistyped_one_is_told_with_its_line() {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");

@@ -1,4 +1,5 @@
-//! Where the table of settings meets the settings of the parts. Defaults are taken from the parts, never repeated.
+//! Conversion between the table of settings and the settings of agent and controller. Defaults are taken from these,
+//! never repeated.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,18 +11,18 @@ use rankguard_model::NodeId;
 use super::Config;
 use super::value::Value;
 
-/// Where the commands of people look for a controller.
+/// Default address of the controller for client commands.
 const CLIENT_CONTROLLER: &str = "127.0.0.1:7700";
-/// How often a job checkpoints: as its own rule says, or as the controller finds.
+/// Checkpoint interval: fixed by the job, or adapted by the controller.
 const FIXED: &str = "fixed";
 const ADAPTIVE: &str = "adaptive";
-/// Seconds of a day.
+/// Seconds per day.
 const DAY_S: u64 = 86_400;
-/// What is logged when nothing else was said.
+/// Default log filter.
 const LOG_FILTER: &str = "info";
 
 impl Config {
-    /// The settings of the controller.
+    /// Returns the settings of the controller.
     pub(crate) fn controller(&self) -> rankguard_controller::Settings {
         let mut settings = rankguard_controller::Settings::new(self.path("controller.state_dir"));
         if let Ok(listen) = self.text("controller.listen").parse() {
@@ -52,7 +53,7 @@ impl Config {
         settings
     }
 
-    /// Where evidence and numbers are pushed to, if they are.
+    /// Returns the settings of the OTLP export; `None` if no endpoint is set.
     fn otlp(&self) -> Option<OtlpSettings> {
         let file = |key| self.value(key).map(|file| PathBuf::from(file.show()));
         let protocol = match self.text("agent.otlp_protocol").as_str() {
@@ -67,7 +68,7 @@ impl Config {
         })
     }
 
-    /// The settings of the agent.
+    /// Returns the settings of the agent.
     pub(crate) fn agent(&self) -> rankguard_agent::Settings {
         let node = NodeId::from(self.text("agent.node"));
         let mut settings =
@@ -117,7 +118,7 @@ impl Config {
         settings
     }
 
-    /// The controller that people's commands speak to.
+    /// Returns the address of the controller for client commands.
     pub(crate) fn client_address(&self) -> String {
         self.text("client.controller")
     }
@@ -159,18 +160,18 @@ impl Config {
         Duration::from_millis(self.count(key))
     }
 
-    /// How log lines look.
+    /// True if log lines are JSON.
     pub(crate) fn log_is_json(&self) -> bool {
         self.text("log.format") == "json"
     }
 
-    /// Which log lines to show.
+    /// Returns the directives of the log filter.
     pub(crate) fn log_filter(&self) -> String {
         self.text("log.filter")
     }
 }
 
-/// What a save may do when memory is full; the first is the built-in one.
+/// Policies of a save when all images in memory are in use; the first is the default.
 const WHEN_FULL: [(&str, WhenFull); 3] = [
     ("wait", WhenFull::Wait),
     ("replace-oldest", WhenFull::ReplaceOldest),
@@ -182,7 +183,7 @@ fn when_full(name: &str) -> WhenFull {
     known.map_or(WHEN_FULL[0].1, |(_, policy)| *policy)
 }
 
-/// Which processes may speak for a rank; the first is the built-in one.
+/// Processes that may use a rank's socket; the first is the default.
 const RANK_PEERS: [(&str, RankPeers); 2] = [
     ("own-processes", RankPeers::OwnProcesses),
     ("same-user", RankPeers::SameUser),
@@ -193,7 +194,7 @@ fn rank_peers(name: &str) -> RankPeers {
     known.map_or(RANK_PEERS[0].1, |(_, peers)| *peers)
 }
 
-/// The built-in value of every setting that has one.
+/// Returns the default of every setting that has one.
 pub(super) fn defaults() -> Vec<(&'static str, Value)> {
     let text = |text: &str| Value::Text(text.to_owned());
     let path = |path: &PathBuf| Value::Text(path.display().to_string());
@@ -268,7 +269,7 @@ pub(super) fn defaults() -> Vec<(&'static str, Value)> {
     all
 }
 
-/// A number of the policy, by its width.
+/// Mutable policy value, by its width.
 enum Number<'a> {
     Wide(&'a mut u64),
     Narrow(&'a mut u32),
@@ -366,7 +367,7 @@ fn intervals(intervals: &mut rankguard_agent::Intervals) -> impl Iterator<Item =
     .into_iter()
 }
 
-/// What the kernel calls this machine; `node` where it does not say.
+/// Returns the kernel's host name; `node` if it is empty.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {

@@ -1,4 +1,4 @@
-//! What a setting holds, and what it may hold.
+//! Values of settings, and the kinds that validate them.
 
 use rankguard_agent::{OtlpEndpoint, PluginCheck, is_log_path};
 use serde::Serialize;
@@ -7,20 +7,20 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Value {
-    /// A name, an address, a path, one of several words.
+    /// Name, address, path or choice.
     Text(String),
-    /// A number without a sign.
+    /// Unsigned integer value.
     Count(u64),
-    /// Yes or no.
+    /// Boolean switch value.
     Switch(bool),
-    /// Several paths.
+    /// List of paths or names.
     List(Vec<String>),
-    /// Plug-in checks.
+    /// Plug-in checks of the agent.
     Checks(Vec<PluginCheck>),
 }
 
 impl Value {
-    /// As a person reads it.
+    /// Formats the value for people.
     pub(crate) fn show(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -35,30 +35,30 @@ impl Value {
     }
 }
 
-/// What a setting may hold.
+/// Type and range of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Any text.
+    /// Text, possibly empty.
     Text,
     /// Text that is not empty: names, paths.
     Name,
-    /// `host:port`.
+    /// Address as `host:port`.
     Address,
     /// `host:port`, or a URL of http or https.
     Endpoint,
-    /// An address of this machine as numbers, `127.0.0.1:7700`.
+    /// Numeric address of this machine with a port, `127.0.0.1:7700`.
     Socket,
-    /// Several paths; `:` between them outside of TOML.
+    /// Several paths; separated by `:` outside of TOML.
     Paths,
-    /// The same; they may be patterns.
+    /// Several paths or glob patterns; separated by `:` outside of TOML.
     LogPaths,
-    /// Names, the last character of which may be `*`; `:` between them outside of TOML.
+    /// Names, optionally with `*` as the last character; separated by `:` outside of TOML.
     Names,
-    /// A number within bounds.
+    /// Integer within inclusive bounds.
     Count(u64, u64),
     /// `true` or `false`.
     Switch,
-    /// One of these words.
+    /// Choice of these words.
     Choice(&'static [&'static str]),
     /// Directives of a log filter.
     Filter,
@@ -67,7 +67,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// What is wanted, after `want `.
+    /// Describes the expected value for an error message.
     pub(crate) fn wanted(self) -> String {
         match self {
             Self::Text => "text".to_owned(),
@@ -87,7 +87,7 @@ impl Kind {
         }
     }
 
-    /// Reads a value from the environment or from a flag, where everything is text.
+    /// Parses the text of an environment variable or flag.
     pub(crate) fn parse(self, text: &str) -> Result<Value, String> {
         let value = match self {
             Self::Count(..) => text.trim().parse().map(Value::Count).map_err(|_| self.refuse(text))?,
@@ -103,7 +103,7 @@ impl Kind {
         self.check(value)
     }
 
-    /// Refuses a value of the right type that it may not hold.
+    /// Validates a value; returns an error for a wrong type or range.
     pub(crate) fn check(self, value: Value) -> Result<Value, String> {
         let fine = match (self, &value) {
             (Self::Text, Value::Text(_)) => true,

@@ -1,4 +1,4 @@
-//! Words of `rankguard demo`.
+//! Options of `rankguard demo`.
 
 use std::path::PathBuf;
 
@@ -6,22 +6,21 @@ use clap::Args;
 
 use crate::args::Format;
 
-/// `demo`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DemoArgs {
-    /// How to print the result
+    /// Format of the result
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) format: Format,
-    /// Instead of the four stories, kill random processes (controller included) at random moments
+    /// Kill random processes (controller included) at random times instead of the four scenarios; takes the random seed
     #[arg(long, value_name = "SEED")]
     pub(crate) chaos: Option<u64>,
-    /// Folder of report.html and report.json [default: rankguard-demo]
+    /// Output directory for report.html and report.json [default: rankguard-demo]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Keep logs, journal and checkpoints
+    /// Keep logs, journal and checkpoints after the demo
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Do not tell the story while it happens
+    /// Suppress progress messages during the demo
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }

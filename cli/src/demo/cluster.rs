@@ -1,7 +1,7 @@
-//! The demo's cluster: one controller and four agents as processes on loopback.
+//! Cluster of the demo: one controller and four agents as processes on loopback.
 //!
 //! Every process is started from the thread that owns the cluster and dies with it (`PR_SET_PDEATHSIG`), ranks die with
-//! their agents: whatever ends the demo, a signal at any moment included, leaves nothing behind.
+//! their agents: no process outlives the demo, even after a signal.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -17,13 +17,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{DemoError, LIMIT};
 use crate::child::die_with_parent;
 
-/// The nodes of the demo, the spare last.
+/// Nodes of the demo, the spare last.
 pub(super) const NODES: [&str; 4] = ["node-1", "node-2", "node-3", "spare-1"];
 
-/// Longest wait for supervisors to end what they supervise, after their agents are gone.
+/// Maximum wait for supervisors to end their ranks after the agents have ended.
 const ENDED: Duration = Duration::from_secs(5);
 
-/// Processes and folders of the demo.
+/// Processes and directories of the demo.
 pub(super) struct Cluster {
     exe: PathBuf,
     root: PathBuf,
@@ -58,12 +58,12 @@ impl Cluster {
         &self.address
     }
 
-    /// The checkpoint store, as a shared file system would be.
+    /// Checkpoint store; stands for a shared file system.
     pub(super) fn store(&self) -> PathBuf {
         self.root.join("checkpoints")
     }
 
-    /// The controller's state.
+    /// State directory of the controller.
     pub(super) fn controller_state(&self) -> PathBuf {
         self.root.join("controller")
     }
@@ -72,7 +72,7 @@ impl Cluster {
         self.root.join("demo.toml")
     }
 
-    /// Starts the controller, again on the address it had before.
+    /// Starts the controller; a restart uses its previous address.
     pub(super) async fn start_controller(&mut self) -> Result<(), DemoError> {
         let state = self.controller_state();
         fs::create_dir_all(&state).map_err(|source| DemoError::io("create the controller's folder", source))?;
@@ -149,7 +149,7 @@ impl Cluster {
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(both)
-            // Its own process group: Ctrl-C is the demo's to handle.
+            // A process group of its own: only the demo handles Ctrl-C.
             .process_group(0);
         die_with_parent(&mut command);
         Ok(command)
@@ -163,7 +163,7 @@ impl Cluster {
         self.root.join(format!("{node}.kmsg"))
     }
 
-    /// Adds lines to what the agent of a node reads as its kernel's log, in the form of `/dev/kmsg`.
+    /// Appends lines to the kernel log of a node's agent, in the format of `/dev/kmsg`.
     pub(super) fn write_kernel_log(&self, node: &NodeId, lines: &[String]) -> Result<(), DemoError> {
         let path = self.kernel_log(node);
         let failed = |source| DemoError::io("write a kernel log", source);
@@ -182,29 +182,29 @@ impl Cluster {
         file.write_all(text.as_bytes()).map_err(failed)
     }
 
-    /// SIGKILL for the controller.
+    /// Sends SIGKILL to the controller.
     pub(super) fn kill_controller(&mut self) {
         if let Some(child) = self.controller.take() {
             end(child);
         }
     }
 
-    /// SIGKILL for an agent; its ranks die with it. False when it does not run.
+    /// Sends SIGKILL to an agent; its ranks die with it. Returns false if it does not run.
     pub(super) fn kill_agent(&mut self, node: &NodeId) -> bool {
         self.agents.remove(node).map(end).is_some()
     }
 
-    /// Nodes whose agents run.
+    /// Nodes with a running agent.
     pub(super) fn running_agents(&self) -> Vec<NodeId> {
         self.agents.keys().cloned().collect()
     }
 
-    /// Process ids of a job's ranks on a node, by rank.
+    /// Returns the process ids of a job's ranks on a node, by rank.
     pub(super) fn ranks(&self, node: &NodeId, job: &JobId) -> BTreeMap<Rank, i32> {
         let Some(agent) = self.agents.get(node) else {
             return BTreeMap::new();
         };
-        // Between an agent and its ranks stand supervisors.
+        // Ranks are children of supervisors, which are children of the agent.
         children(agent.id())
             .into_iter()
             .flat_map(|supervisor| children(supervisor.cast_unsigned()))
@@ -223,7 +223,7 @@ impl Drop for Cluster {
             .collect();
         let mut below: Vec<i32> = children.iter().flat_map(|child| descendants(child.id())).collect();
         children.into_iter().for_each(end);
-        // Supervisors end the ranks and then themselves; what is left after that is ended here.
+        // Supervisors end the ranks and then themselves; remaining processes are killed here.
         let until = Instant::now() + ENDED;
         while !below.is_empty() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
@@ -235,7 +235,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Whether a process runs. One that has ended and was not waited for does not.
+/// True if a process runs; false for a zombie.
 fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat
@@ -244,13 +244,13 @@ fn is_alive(pid: i32) -> bool {
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// Ends a process at once and takes its exit status.
+/// Kills a process and reaps it.
 fn end(mut child: Child) {
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// Sends a signal to one process; a process that is gone is no error.
+/// Sends a signal to one process; a missing process is no error.
 pub(super) fn signal(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = kill_process(pid, signal);
@@ -299,5 +299,5 @@ fn uptime_us() -> u64 {
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
 }
 
-/// The demo is impatient: every wait is short, and one node of four may be cordoned.
+/// Configuration of the demo: every wait is short, and one node of four may be cordoned.
 const CONFIG: &str = include_str!("demo.toml");

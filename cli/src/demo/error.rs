@@ -1,10 +1,10 @@
-//! Why a demo could not tell its story to the end.
+//! Errors of the demo.
 
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-/// Ends the demo with exit code 2.
+/// Failure of the demo itself, with exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub(crate) enum DemoError {

@@ -1,7 +1,7 @@
-//! The faults of the demo: what a kernel says when they are real, and the signals that go with them.
+//! Faults of the demo: kernel-log lines as in real failures, and the matching signals.
 //!
-//! The lines follow the formats of the NVIDIA driver and of the kernel's OOM killer; process ids and addresses are those
-//! of the ranks that really die.
+//! The lines follow the formats of the NVIDIA driver and of the kernel's OOM killer; process ids and addresses are
+//! those of the ranks that really die.
 
 use rankguard_model::{JobId, NodeId, Rank};
 use rustix::process::Signal;
@@ -12,7 +12,7 @@ use super::cluster::{Cluster, signal};
 /// PCI address of the GPU that falls off the bus.
 pub(super) const GPU: &str = "0000:9b:00";
 
-/// The GPU of a node falls off the bus; the driver tears down every channel on it, and its ranks abort.
+/// Simulates a GPU that falls off the bus: the driver closes every channel on it, and its ranks abort.
 pub(super) fn gpu_lost(cluster: &Cluster, node: &NodeId, job: &JobId) -> Result<(), DemoError> {
     let ranks = cluster.ranks(node, job);
     let mut lines = vec![
@@ -30,7 +30,7 @@ pub(super) fn gpu_lost(cluster: &Cluster, node: &NodeId, job: &JobId) -> Result<
     Ok(())
 }
 
-/// The kernel ends one rank because the host has no memory left. Gives its process id.
+/// Simulates an OOM kill of one rank for lack of host memory. Returns its process id.
 pub(super) fn host_oom(cluster: &Cluster, node: &NodeId, job: &JobId, rank: Rank) -> Result<Option<i32>, DemoError> {
     let Some(pid) = cluster.ranks(node, job).get(&rank).copied() else {
         return Ok(None);
@@ -50,7 +50,7 @@ pub(super) fn host_oom(cluster: &Cluster, node: &NodeId, job: &JobId, rank: Rank
     Ok(Some(pid))
 }
 
-/// A rank is killed and nobody says why.
+/// Kills a rank without a kernel-log line.
 pub(super) fn kill_rank(cluster: &Cluster, node: &NodeId, job: &JobId, pick: usize) -> Option<Rank> {
     let ranks = cluster.ranks(node, job);
     let (rank, pid) = ranks.iter().nth(pick % ranks.len().max(1))?;

@@ -1,4 +1,4 @@
-//! The job that the demo trains, and the undisturbed run that it is held against.
+//! Training job of the demo, and its undisturbed reference run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,23 +12,23 @@ use rankguard_model::{CheckpointPolicy, JobId, JobSpec, NodeRange};
 use super::{DemoError, LIMIT};
 use crate::child::die_with_parent;
 
-/// Ranks on each node.
+/// Ranks per node.
 pub(super) const RANKS_PER_NODE: u32 = 2;
 /// Steps of an epoch: 1,797 images in batches of 96, the last one short.
 pub(super) const STEPS_PER_EPOCH: u64 = 19;
 /// Steps between checkpoints.
 const CHECKPOINT_EVERY: u64 = 10;
 
-/// What the demo trains.
+/// Length and pace of the demo's training.
 #[derive(Debug, Clone)]
 pub(super) struct Training {
     pub(super) epochs: u64,
-    /// A step is made to last at least so long, so that faults meet a job in the middle of its work.
+    /// Minimum duration of a step in milliseconds, so that faults hit a running job.
     pub(super) step_ms_min: u64,
 }
 
 impl Training {
-    /// Steps of the whole run.
+    /// Number of steps of the whole run.
     pub(super) fn steps(&self) -> u64 {
         self.epochs * STEPS_PER_EPOCH
     }
@@ -45,7 +45,7 @@ impl Training {
         .into()
     }
 
-    /// The job as a user would submit it.
+    /// Returns the job specification as a user would submit it.
     pub(super) fn spec(&self, name: &str, exe: &Path, out: &Path, store: &Path, extra: &[String]) -> JobSpec {
         let mut command = self.command(exe, out, true);
         command.extend_from_slice(extra);
@@ -70,7 +70,7 @@ impl Training {
     }
 }
 
-/// Ranks of the undisturbed run: no agent, no controller, no pacing. They end with it.
+/// Ranks of the undisturbed run: no agent, no controller, no pacing. Killed on drop.
 pub(super) struct Reference {
     ranks: Vec<Child>,
     out: PathBuf,
@@ -128,7 +128,7 @@ impl Reference {
         Ok(reference)
     }
 
-    /// Waits for its end; gives the folder with its results and how long it took.
+    /// Waits for the end of the run; returns the directory of its results and its duration.
     pub(super) async fn finish(mut self) -> Result<(PathBuf, Duration), DemoError> {
         for rank in 0..self.ranks.len() {
             loop {

@@ -1,7 +1,7 @@
-//! `rankguard demo`: a training job goes through real failures on real processes and comes out bit-identical.
+//! `rankguard demo`: a training job survives real failures of real processes and ends bit-identical.
 //!
-//! Everything is started from the one thread that runs the demo and dies with it. Faults are what hardware does to
-//! processes (signals) and to kernel logs (lines); from there on nothing knows that this is a demo.
+//! Everything is started from the one thread that runs the demo and dies with it. Faults are the signals and kernel-log
+//! lines that hardware faults cause; no component knows that it runs in a demo.
 
 mod args;
 mod cluster;
@@ -35,15 +35,15 @@ use crate::exit::Exit;
 use crate::signals::Stop;
 use crate::{out, report};
 
-/// Samples in the data set.
+/// Number of samples in the data set.
 const SAMPLES: u64 = 1_797;
-/// The longest wait for anything. An idle machine needs a few seconds for each; one that does much else is no failure.
+/// Maximum wait for any step. An idle machine needs a few seconds for each; a busy one must not fail.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs the demo. Must be called on the main thread: what it starts lives as long as this thread.
+/// Runs the demo. Must be called on the main thread: the child processes live as long as this thread.
 pub(crate) async fn run(args: DemoArgs) -> Result<Exit, DemoError> {
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("rankguard-demo"));
-    // Before there is anything that an interruption could leave behind.
+    // Signals are caught before anything exists that an interruption could leave behind.
     let mut stop = Stop::catch().map_err(|source| DemoError::io("catch signals", source))?;
     prepare(&folder)?;
     let scratch = tempfile::Builder::new()
@@ -61,7 +61,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<Exit, DemoError> {
     ended
 }
 
-/// The folder of the report: what an earlier demo left there goes.
+/// Creates the directory of the report and removes an earlier report.
 fn prepare(folder: &Path) -> Result<(), DemoError> {
     fs::create_dir_all(folder).map_err(|source| DemoError::io("create the folder of the report", source))?;
     for name in ["report.html", "report.json"] {
@@ -171,7 +171,7 @@ fn of(case: &Case, job: &JobId) -> bool {
     case.job.as_ref() == Some(job)
 }
 
-/// BLAKE3 of the parameters that a run left.
+/// BLAKE3 digest of the parameters of a run.
 fn digest(folder: &Path) -> Result<String, DemoError> {
     let bytes = fs::read(folder.join("parameters.bin"))
         .map_err(|source| DemoError::io("read the trained parameters", source))?;

@@ -1,4 +1,4 @@
-//! What a demo has shown, as facts: the same for people and machines.
+//! Result of a demo: the same facts for people and machines.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,14 +7,14 @@ use rankguard_model::{Case, ClassId, Delays, JobView, Mitigation, Shared, Status
 use rankguard_trainer::ledger::LedgerReport;
 use serde::Serialize;
 
-/// The result of a demo.
+/// Result of a demo.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Outcome {
-    /// The parameters after all failures equal those of the undisturbed run, byte for byte.
+    /// True if the parameters after all failures equal those of the undisturbed run, byte for byte.
     pub(super) parameters_identical: bool,
-    /// BLAKE3 of the parameters of both runs.
+    /// BLAKE3 digests of the parameters of both runs.
     pub(super) parameters: Parameters,
-    /// Every sample was consumed exactly once in every epoch.
+    /// True if every sample was consumed exactly once in every epoch.
     pub(super) ledger_exact: bool,
     pub(super) ledger: LedgerReport,
     pub(super) cases: Vec<CaseFacts>,
@@ -22,11 +22,11 @@ pub(super) struct Outcome {
     pub(super) steps_lost: u64,
     pub(super) checkpoint_stall_ms: Stalls,
     pub(super) checkpoints_committed: usize,
-    /// The last sentence of the job with the bug; absent under chaos.
+    /// Reason for the end of the job with the bug; `None` with `--chaos`.
     pub(super) user_bug: Option<String>,
-    /// Processes that chaos killed; empty without it.
+    /// Processes killed with `--chaos`; empty without it.
     pub(super) chaos: Vec<String>,
-    /// Where `report.html` and `report.json` lie.
+    /// Paths of `report.html` and `report.json`.
     pub(super) report: Reports,
     pub(super) undisturbed_run_s: f64,
     pub(super) took_s: f64,
@@ -57,7 +57,7 @@ pub(super) struct CaseFacts {
     pub(super) mitigation: Shared<Mitigation>,
     pub(super) delays_ms: Delays,
     pub(super) plan: Option<String>,
-    /// What the new ranks loaded, and from where.
+    /// Checkpoint that the new ranks loaded, and its source.
     pub(super) restored: Option<String>,
     pub(super) steps_lost: Option<u64>,
     pub(super) outcome: Option<String>,
@@ -65,7 +65,7 @@ pub(super) struct CaseFacts {
 
 impl CaseFacts {
     pub(super) fn of(case: &Case) -> Self {
-        // What was done stands in the case as sentences; these begin with what they tell of.
+        // A case records its actions as sentences; they are found by their first word.
         let action = |begin: &str| {
             let told = case.actions.iter().find_map(|action| action.text.strip_prefix(begin));
             told.map(str::to_owned)
@@ -88,7 +88,7 @@ impl CaseFacts {
     }
 }
 
-/// How long ranks waited for their checkpoints, milliseconds a save and rank.
+/// Wait of ranks for their checkpoints, in milliseconds per save and rank.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Stalls {
     pub(super) saves: usize,
@@ -98,7 +98,7 @@ pub(super) struct Stalls {
 }
 
 impl Stalls {
-    /// Over all committed checkpoints of a job.
+    /// Computes the stalls over all committed checkpoints of a job.
     pub(super) fn of(job: &JobView) -> Self {
         let stalls = job
             .checkpoints
@@ -119,13 +119,13 @@ impl Stalls {
     }
 }
 
-/// Whether the demo has shown what it promises.
+/// Checks and text form of the result.
 impl Outcome {
     pub(super) fn is_sound(&self) -> bool {
         self.parameters_identical && self.ledger_exact
     }
 
-    /// For people.
+    /// Renders the result for people.
     pub(super) fn lines(&self, status: &StatusView) -> Vec<String> {
         let millis = |value: Option<i64>| value.map_or("-".to_owned(), |value| value.to_string());
         let mut lines = vec![String::new()];

@@ -1,4 +1,4 @@
-//! What the demo says while it runs: on standard error, so that standard output holds only its result.
+//! Progress messages of the demo, on standard error: standard output contains only the result.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use rankguard_model::Case;
 
 use crate::out;
 
-/// Tells the story with its clock.
+/// Printer of progress messages with the elapsed time.
 pub(super) struct Progress {
     started: Instant,
     quiet: bool,
@@ -20,19 +20,19 @@ impl Progress {
         }
     }
 
-    /// Seconds since the demo began.
+    /// Seconds since the start of the demo.
     pub(super) fn seconds(&self) -> f64 {
         self.started.elapsed().as_secs_f64()
     }
 
-    /// One line.
+    /// Prints one line, unless `--quiet` is set.
     pub(super) fn say(&self, text: &str) {
         if !self.quiet {
             out::note(&format!("{:6.1} s  {text}", self.seconds()));
         }
     }
 
-    /// How a case ended.
+    /// Prints the verdict and the delays of a case.
     pub(super) fn case(&self, case: &Case) {
         let millis = |value: Option<i64>| value.map_or("-".to_owned(), |value| format!("{value} ms"));
         self.say(&format!(

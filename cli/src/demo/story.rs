@@ -1,4 +1,4 @@
-//! The four failures of the demo, one after the other.
+//! Scenarios of the demo: four failures in sequence, or random kills.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::job::Training;
 use super::progress::Progress;
 use super::watch::{Watch, stopped, view};
 
-/// Steps that the job makes undisturbed before each fault.
+/// Undisturbed steps of the job before each fault.
 const CALM_STEPS: u64 = 25;
 
-/// Everything the story needs.
+/// Context of a scenario.
 pub(super) struct Stage<'a> {
     pub(super) cluster: &'a mut Cluster,
     pub(super) watch: &'a Watch,
@@ -27,7 +27,7 @@ pub(super) struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    /// Submits the job that survives.
+    /// Submits a job with a directory of its own.
     pub(super) async fn submit(&self, name: &str, extra: &[String]) -> Result<JobId, DemoError> {
         let spec = self
             .training
@@ -37,7 +37,7 @@ impl Stage<'_> {
         Ok(spec.id)
     }
 
-    /// a, b and c on one job, until it has finished.
+    /// Runs scenarios a, b and c on one job, until it has finished.
     pub(super) async fn failures(&mut self, job: &JobId) -> Result<(), DemoError> {
         let before = self.watch.step(job, CALM_STEPS).await?;
         self.progress.say(&format!(
@@ -83,7 +83,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// d: a bug that comes back after its retry.
+    /// Runs scenario d: a bug that recurs after a retry.
     pub(super) async fn user_bug(&mut self) -> Result<JobId, DemoError> {
         self.progress
             .say("d. User bug: rank 4 of a second job builds a batch of the wrong shape, every time");
@@ -98,7 +98,7 @@ impl Stage<'_> {
         Ok(job)
     }
 
-    /// Waits until the job's nth case has ended in new steps.
+    /// Waits until the job's nth case has recovered and the job runs.
     async fn recovered(&self, job: &JobId, nth: usize) -> Result<JobView, DemoError> {
         let (case, view) = self
             .watch
@@ -129,7 +129,8 @@ impl Stage<'_> {
             .await
     }
 
-    /// Random processes die at random moments, the controller included, until the job has finished. Gives what was done.
+    /// Kills random processes at random times, the controller included, until the job has finished. Returns the list of
+    /// kills.
     pub(super) async fn chaos(&mut self, job: &JobId, dice: &mut Dice) -> Result<Vec<String>, DemoError> {
         let mut done = Vec::new();
         self.watch.step(job, 5).await?;
@@ -172,7 +173,7 @@ impl Stage<'_> {
         }
     }
 
-    /// After chaos: every agent that was restarted has been taken in again.
+    /// Waits until no node is lost: every restarted agent has rejoined.
     pub(super) async fn all_nodes_back(&self) -> Result<(), DemoError> {
         self.watch
             .until("all nodes to be back", |status, _| {

@@ -1,4 +1,4 @@
-//! Waiting for the controller to have seen, decided and done something. Every wait has a deadline.
+//! Waits for a state of the controller; every wait has a deadline.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use rankguard_model::{Case, JobId, JobState, JobView, NodeState, StatusView};
 use super::{DemoError, LIMIT};
 use crate::client::Client;
 
-/// Time between two looks.
+/// Interval between polls.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Looks at a controller that may be away for a while.
+/// Poller of a controller that may be away for a while.
 pub(super) struct Watch {
     client: Client,
 }
@@ -27,7 +27,7 @@ impl Watch {
         &self.client
     }
 
-    /// Looks until `found` gives something.
+    /// Polls until `found` returns a value.
     pub(super) async fn until<T>(
         &self,
         what: &str,
@@ -47,7 +47,7 @@ impl Watch {
         }
     }
 
-    /// All nodes speak.
+    /// Waits until `count` nodes are healthy.
     pub(super) async fn nodes(&self, count: usize) -> Result<(), DemoError> {
         let all = |status: &StatusView| {
             status
@@ -61,7 +61,7 @@ impl Watch {
             .await
     }
 
-    /// A job has made this many steps, and makes them now.
+    /// Waits until a running job has reached `step`.
     pub(super) async fn step(&self, job: &JobId, step: u64) -> Result<JobView, DemoError> {
         self.until(&format!("step {step}"), |status, _| {
             let view = view(status, job)?;
@@ -74,7 +74,7 @@ impl Watch {
         .await
     }
 
-    /// A job has ended, well or not.
+    /// Waits until a job has ended, successfully or not.
     pub(super) async fn end(&self, job: &JobId) -> Result<JobView, DemoError> {
         self.until("the job to end", |status, _| {
             let view = view(status, job)?;
@@ -84,13 +84,13 @@ impl Watch {
     }
 }
 
-/// One job of a status.
+/// Returns one job of a status.
 pub(super) fn view<'a>(status: &'a StatusView, job: &JobId) -> Result<&'a JobView, DemoError> {
     let found = status.jobs.iter().find(|view| view.spec.id == *job);
     found.ok_or_else(|| DemoError::Story(format!("the controller does not know job {job}")))
 }
 
-/// A job that should go on was stopped.
+/// Error for an unexpected end of a job.
 pub(super) fn stopped(view: &JobView) -> DemoError {
     let reason = view.reason.clone().unwrap_or_else(|| "no reason given".to_owned());
     DemoError::Story(format!("job {} was stopped: {reason}", view.spec.id))

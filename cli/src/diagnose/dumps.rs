@@ -1,4 +1,4 @@
-//! NCCL flight-recorder dumps: a folder of them, one a rank, as one report.
+//! Report on a folder of NCCL flight-recorder dumps, one per rank.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::{DiagnoseError, Format, print};
 
-/// Dumps read at most: more ranks than any job has.
+/// Maximum number of dumps: more than the ranks of any job.
 const DUMPS: usize = 1 << 17;
 
 /// The report with the files that could not be read.
@@ -20,11 +20,11 @@ const DUMPS: usize = 1 << 17;
 struct Output {
     #[serde(flatten)]
     report: Report,
-    /// Files that are no dumps, and why.
+    /// Files that are no dumps, with the reason.
     skipped: Vec<String>,
 }
 
-/// Reads all dumps of a folder (or one file), prints the report, and says whether some group is in trouble.
+/// Reads all dumps of a folder (or one file) and prints the report. Returns true if a group has a problem.
 pub(crate) fn run(
     path: &Path,
     world: Option<u32>,
@@ -42,7 +42,7 @@ pub(crate) fn run(
                 dumps.push(dump);
                 odd.extend(problems.into_iter().map(|problem| format!("{name}: {problem}")));
             }
-            // A name without a rank beside the dumps is a note or a log, which is worth one line only.
+            // A file without a rank in its name is a note or a log, which deserves a single line.
             Err(why) => skipped.push(format!("{name}: {why}")),
         }
     }
@@ -73,10 +73,11 @@ pub(crate) fn run(
     Ok(trouble)
 }
 
-/// Bytes in which the JSON form of a dump names its parts.
+/// Bytes at the start of a JSON dump that contain its part names.
 const HEAD: usize = 4 << 10;
 
-/// A file among logs that is a dump: its name ends with a rank, and it begins as a pickle or as the recorder's JSON does.
+/// Reads a dump among logs: a file with a rank at the end of its name that begins as a pickle or as the recorder's
+/// JSON. Returns `None` for other files.
 pub(super) fn found(root: &Path, file: &Path) -> Option<Result<FoundDump, String>> {
     let name = file.display().to_string();
     let rank = rank_of_file_name(&name)?;
@@ -112,7 +113,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, DiagnoseError> {
             files.push(file);
         }
     }
-    // By rank, then by name: what is read first must not depend on the file system.
+    // By rank, then by name: the order must not depend on the file system.
     files.sort_by_key(|file| (rank_of_file_name(&file.display().to_string()), file.clone()));
     Ok(files)
 }

@@ -1,4 +1,5 @@
-//! The whole offline path on labelled logs: figures, and floors below them. Skipped where the logs are not at hand.
+//! End-to-end test of the offline path on labelled logs: figures, and minimum values for them. Skipped if the logs are
+//! missing.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ fn shared(name: &str) -> Option<PathBuf> {
         .join("../../shared")
         .join(name);
     if !path.exists() {
-        // Written to the stream itself: the harness hides what macros print when a test passes.
+        // Written to the stream directly: the harness hides the output of macros when a test passes.
         let _ = std::io::Write::write_fmt(
             &mut std::io::stderr(),
             format_args!("SKIPPED: {} is not there, so nothing was measured\n", path.display()),
@@ -34,7 +35,7 @@ fn shared(name: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Fine class to coarse class, from the table of the labelled logs.
+/// Maps fine to coarse classes, from the table of the labelled logs.
 fn crosswalk(table: &str) -> BTreeMap<&str, &str> {
     table
         .lines()
@@ -111,7 +112,7 @@ fn labelled_logs_are_named_as_well_as_was_measured() {
     }
     for ((from, to), (right, of)) in bins {
         eprintln!("confidence {from:.2} to {to:.2}: {right} of {of}");
-        // One case of a small bin may be wrong.
+        // One wrong case is tolerated, for small bins.
         let lowest = from * f64::from(of) - 1.0;
         assert!(f64::from(right) >= lowest, "confidence {from} to {to}: {right} of {of}");
     }
@@ -127,7 +128,7 @@ fn labelled_logs_are_named_as_well_as_was_measured() {
     }
 }
 
-/// A little below what was measured, so that a change which costs several cases is noticed.
+/// Minimum values, a little below the measured ones, to detect a change that costs several cases.
 const FLOORS: [(&str, f64); 7] = [
     ("class", 0.90),
     ("crosswalk", 0.91),

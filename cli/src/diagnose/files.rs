@@ -1,4 +1,4 @@
-//! Files: which ones, unpacked how, and line by line within bounds.
+//! Reading of files: selection, unpacking, and bounded lines.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _};
@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 
 use rankguard_files::{BudgetedReader, Packing, ReadBudget, SpecialFile, open_named, unpacked};
 
-/// Longest line that is kept where lines are read; the rest of a longer one is skipped.
+/// Maximum length of a retained line; the rest of a longer one is skipped.
 const LINE_BYTES: usize = 10 << 20;
-/// Bytes of a block. Limits are looked at between blocks.
+/// Bytes of a block. Limits are checked between blocks.
 const BLOCK_BYTES: usize = 256 << 10;
-/// Bytes that are looked at to tell text from anything else.
+/// Bytes that are examined to distinguish text from other content.
 const HEAD: usize = 8 << 10;
-/// Folders deeper than this are not entered.
+/// Maximum depth of folders; deeper ones are not entered.
 const DEPTH: usize = 32;
-/// Files below one path; more are reported, not read.
+/// Maximum number of files below one path; further files are reported, not read.
 const FILES: usize = 100_000;
 
-/// Regular files under a path, in the order of their names. The path itself may be a pipe, or `-` for standard input: a person
-/// named it.
+/// Lists the regular files under a path, sorted by name. The path itself may be a pipe, or `-` for standard input,
+/// because it was given explicitly.
 pub(super) fn walk(path: &Path, problems: &mut Vec<String>) -> Vec<PathBuf> {
     let mut files = Vec::new();
     if path == Path::new("-") {
@@ -57,7 +57,7 @@ fn visit(path: &Path, depth: usize, files: &mut Vec<PathBuf>, problems: &mut Vec
     } else if let Some(special) = SpecialFile::of(kind).filter(|special| *special != SpecialFile::Folder) {
         problems.push(format!("{}: {special}", path.display()));
     } else if depth > DEPTH || (depth > 0 && path.is_symlink()) {
-        // A link may lead back up; whoever wants its target can name it.
+        // A link may lead to a parent folder; its target can be given as a path.
         problems.push(format!("{}: a linked or too deep folder, not entered", path.display()));
     } else {
         let listed = |entries: fs::ReadDir| -> io::Result<Vec<PathBuf>> {
@@ -76,7 +76,7 @@ fn visit(path: &Path, depth: usize, files: &mut Vec<PathBuf>, problems: &mut Vec
     }
 }
 
-/// Documents and programs speak of failures that did not happen.
+/// True for documents and programs, which mention failures that did not happen.
 fn is_document(path: &Path) -> bool {
     let ending = path
         .extension()
@@ -88,11 +88,11 @@ fn is_document(path: &Path) -> bool {
     .contains(&ending.as_str())
 }
 
-/// A text file, unpacked by the format of its first bytes, within the remaining budget.
+/// Opens a text file, unpacked by the format of its first bytes, within the remaining budget.
 pub(super) fn open(path: &Path, budget: &ReadBudget) -> io::Result<Lines> {
     let input = open_named(path, budget.pipe_wait())?;
     let packed = Box::new(BufReader::with_capacity(HEAD, input.reader));
-    // A limit that a person gave replaces the ratio.
+    // A limit given by the user replaces the ratio.
     let packed_bytes = match budget.limits().text_bytes {
         Some(_) => None,
         None => Some(input.bytes.unwrap_or(0)),
@@ -107,7 +107,7 @@ pub(super) fn open(path: &Path, budget: &ReadBudget) -> io::Result<Lines> {
     })
 }
 
-/// Why the start of a file is not that of a text, if it is not.
+/// Describes why the start of a file is not text; `None` if it is.
 fn not_text(head: &[u8]) -> Option<&'static str> {
     if head.get(257..262) == Some(b"ustar") {
         return Some("an archive; unpack it and name the folder");
@@ -128,14 +128,14 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// The next bytes as they are, none at the end of the file. What arrived before an error is in the block.
+    /// Reads the next bytes unchanged, none at the end of the file. Bytes received before an error are in the block.
     pub(super) fn block(&mut self, block: &mut Vec<u8>) -> io::Result<()> {
         block.clear();
         let mut limited = (&mut self.reader).take(BLOCK_BYTES as u64);
         limited.read_to_end(block).map(|_| ())
     }
 
-    /// The next line without its end, or nothing at the end of the file.
+    /// Returns the next line without its end; `None` at the end of the file.
     pub(super) fn next(&mut self) -> io::Result<Option<String>> {
         let mut line = Vec::new();
         let mut read_any = false;

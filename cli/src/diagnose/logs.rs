@@ -1,4 +1,4 @@
-//! Logs: one file as one stream; a file that cannot be read becomes a problem.
+//! Reading of logs: each file is one stream; an unreadable file becomes a problem line.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read as _};
@@ -11,15 +11,15 @@ use rankguard_offline::{ErrorFile, Origin, ReadStream, Reader, error_file, guess
 
 use super::{Rules, files};
 
-/// How far the clocks of nodes are ahead of the reference, ns.
+/// Offset of each node's clock ahead of the reference, in nanoseconds.
 pub(crate) type Clocks = BTreeMap<NodeId, i64>;
 
-/// Error files are short; anything longer is something else.
+/// Maximum size of a torchrun error file; a longer file is something else.
 const ERROR_FILE_BYTES: u64 = 1 << 20;
-/// Bytes of a file in which a moment with a year is looked for.
+/// Bytes of a file that are searched for a time with a year.
 const HEAD_BYTES: u64 = 64 << 10;
 
-/// Reads a file below `root`, whose names may tell node and rank.
+/// Reads a file below `root`; file and folder names may contain node and rank.
 pub(super) fn read(
     root: &Path,
     path: &Path,
@@ -81,10 +81,10 @@ pub(super) fn read(
     Some(reader.finish())
 }
 
-/// The newest moment that the heads of some files tell with a year: clocks without one are read by it.
+/// Returns the newest time with a year in the heads of the files: clocks without a year are resolved with it.
 pub(super) fn newest_moment(paths: &[PathBuf], budget: &ReadBudget) -> Option<Timestamp> {
     let moments = paths.iter().filter_map(|path| {
-        // Standard input and pipes give their bytes once.
+        // Standard input and pipes can be read only once.
         path.is_file().then_some(())?;
         let mut head = Vec::new();
         let input = open_named(path, budget.pipe_wait()).ok()?;
@@ -101,7 +101,7 @@ pub(super) fn newest_moment(paths: &[PathBuf], budget: &ReadBudget) -> Option<Ti
     moments.max()
 }
 
-/// The file as torchrun's record of a failed worker, if it is one.
+/// Parses the file as torchrun's record of a failed worker, if it is one.
 fn torchrun_error(path: &Path) -> Option<ErrorFile> {
     let named = path.extension().is_some_and(|ending| ending == "json");
     if !named {

@@ -1,12 +1,11 @@
-//! `rankguard diagnose`: logs that nobody here wrote, read offline through the same triage and the same engines as live
-//! evidence.
+//! `rankguard diagnose`: foreign logs, read offline through the same triage and engines as live evidence.
 //!
-//! Files become streams here (`files`, `logs`), or cases whose streams somebody has put together (`records`); what is
-//! concluded from them is `rankguard-offline`'s; `print` prints. What cannot be read is a problem line, never an error: one
-//! damaged file must not hide what the others tell (RG-11).
+//! Files become streams here (`files`, `logs`), or cases with prepared streams (`records`); `rankguard-offline`
+//! concludes; `print` prints. Unreadable input is a problem line, never an error: one damaged file must not hide the
+//! content of the others (RG-11).
 //!
-//! Work is bounded ([`ReadBudget`]): bytes of text and time, for each file and for all; the rest of a file beyond a limit is a
-//! problem line that names the limit. Pipes, sockets, devices and files of the kernel are refused by name.
+//! Work is bounded ([`ReadBudget`]): bytes of text and time, for each file and for all; the rest of a file beyond a
+//! limit is a problem line that names the limit. Pipes, sockets, devices and files of the kernel are refused by name.
 //!
 //! Absent: archives are not unpacked.
 
@@ -36,24 +35,24 @@ use thiserror::Error;
 
 use rankguard_offline::{OfflineCase, add, conclude, incidents, join};
 
-/// What was asked for.
+/// Options of a diagnosis.
 #[derive(Debug, Clone)]
 pub(crate) struct DiagnoseArgs {
     /// Files and folders.
     pub(crate) paths: Vec<PathBuf>,
-    /// Logs of runs that went well.
+    /// Logs of successful runs.
     pub(crate) healthy: Vec<PathBuf>,
-    /// How far the clocks of nodes are ahead of the reference.
+    /// Offset of each node's clock ahead of the reference.
     pub(crate) clocks: logs::Clocks,
-    /// What they are judged by.
+    /// Catalogue and matcher.
     pub(crate) rules: Rules,
-    /// Most that is read, and for how long.
+    /// Limits on bytes and time.
     pub(crate) limits: ReadLimits,
-    /// How to print.
+    /// Format of the output.
     pub(crate) format: Format,
 }
 
-/// What logs are read and judged by: classes, and the signatures that know them.
+/// Catalogue of classes, and the matcher of their signatures.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     pub(crate) catalogue: Cow<'static, Catalogue>,
@@ -76,42 +75,42 @@ impl Default for Rules {
     }
 }
 
-/// How to print.
+/// Format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// For people.
+    /// Text for people.
     Table,
     /// One array of objects.
     Json,
-    /// One object a line.
+    /// One object per line.
     Jsonl,
 }
 
-/// Why nothing could be diagnosed.
+/// Failure of a diagnosis.
 #[derive(Debug, Error)]
 pub(crate) enum DiagnoseError {
-    /// Not one of the paths could be read.
+    /// None of the paths could be read.
     #[error("nothing readable: {0}")]
     NothingReadable(String),
-    /// The result could not be printed.
+    /// Writing the result failed.
     #[error("print the cases")]
     Print(#[from] io::Error),
 }
 
-/// What was found.
+/// Result of a diagnosis.
 #[derive(Debug, Default)]
 pub(crate) struct Diagnoses {
-    /// The cases, in the order of the paths.
+    /// Cases, in the order of the paths.
     pub(crate) cases: Vec<OfflineCase>,
-    /// What the logs say that those of healthy runs do not, where such were given.
+    /// Lines that the healthy runs do not contain; `None` without `--healthy`.
     pub(crate) novelties: Option<Vec<Novelty>>,
-    /// What could not be read, and why.
+    /// Unreadable input, with the reason.
     pub(crate) problems: Vec<String>,
-    /// Streams that were read.
+    /// Number of streams read.
     pub(crate) streams: usize,
 }
 
-/// Reads the paths, prints the cases to `out` and the problems to `notes`. Says whether something failed.
+/// Reads the paths, prints the cases to `out` and the problems to `notes`. Returns true if a failure was found.
 pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<bool, DiagnoseError> {
     let budget = ReadBudget::begin(args.limits);
     let mut found = diagnose(&args.paths, &args.clocks, &args.rules, &budget);
@@ -138,7 +137,7 @@ pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Writ
     Ok(found.cases.iter().any(OfflineCase::is_failure))
 }
 
-/// Reads the paths and concludes.
+/// Reads the paths and concludes cases.
 pub(crate) fn diagnose(paths: &[PathBuf], clocks: &logs::Clocks, rules: &Rules, budget: &ReadBudget) -> Diagnoses {
     let mut found = Diagnoses::default();
     for path in paths {

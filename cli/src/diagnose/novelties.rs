@@ -1,4 +1,4 @@
-//! What failing logs say that logs of healthy runs do not: templates of the lines that no signature need know.
+//! Comparison of failing logs with logs of healthy runs, by templates of lines; needs no signature.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,12 @@ use rankguard_templates::{Limits, Miner, Novelty, Profile, compare};
 
 use super::files;
 
-/// Evidence below this is not worth a person's time.
+/// Minimum score of a reported novelty.
 const WORTH: f64 = 0.3;
-/// Pieces of evidence that are shown.
+/// Maximum number of reported novelties.
 const SHOWN: usize = 20;
 
-/// The strongest evidence that `failing` holds against the healthy runs, each of which is a file or a folder.
+/// Returns the strongest novelties of `failing` against the healthy runs, each of which is a file or a folder.
 pub(super) fn find(
     failing: &[PathBuf],
     healthy: &[PathBuf],
@@ -35,7 +35,7 @@ pub(super) fn find(
     found
 }
 
-/// One run: every file below the path is a stream; ranks are compared with ranks.
+/// Builds the profile of one run: every file below the path is a stream; ranks are compared with ranks.
 fn profile(root: &Path, budget: &ReadBudget, problems: &mut Vec<String>) -> Profile {
     let mut miner = Miner::new(&root.display().to_string(), Limits::default());
     for file in files::walk(root, problems) {

@@ -1,4 +1,4 @@
-//! Cases on paper: for people a note each, for machines every field.
+//! Output of cases: a short text for people, every field for machines.
 
 use std::io::{self, Write};
 
@@ -9,10 +9,10 @@ use serde::Serialize;
 
 use super::{Diagnoses, Format};
 
-/// Longest quoted line of the table.
+/// Maximum length of a quoted line.
 const WIDTH: usize = 160;
 
-/// Prints what was found.
+/// Prints the result of a diagnosis.
 pub(super) fn print(found: &Diagnoses, format: Format, out: &mut dyn Write) -> io::Result<()> {
     match format {
         Format::Table => table(found, out),
@@ -35,12 +35,12 @@ pub(super) fn print(found: &Diagnoses, format: Format, out: &mut dyn Write) -> i
     }
 }
 
-/// An indented document for machines; characters that act on a terminal are escaped and lose nothing.
+/// Writes an indented JSON document; characters that act on a terminal are escaped without loss.
 pub(super) fn json_pretty(document: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", visible_json(&serde_json::to_string_pretty(document)?))
 }
 
-/// The same on one line.
+/// Writes a JSON document on one line, with the same escapes.
 pub(super) fn json_line(document: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", visible_json(&serde_json::to_string(document)?))
 }
@@ -58,7 +58,7 @@ fn table(found: &Diagnoses, out: &mut dyn Write) -> io::Result<()> {
     novelties(found, out)
 }
 
-/// What healthy runs do not say, strongest first.
+/// Prints lines that healthy runs do not contain, strongest first.
 fn novelties(found: &Diagnoses, out: &mut dyn Write) -> io::Result<()> {
     let Some(novelties) = &found.novelties else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Files of cases: JSON lines that each hold the streams of one case.
+//! Files of cases: JSON lines that each contain the streams of one case.
 
 use std::io;
 use std::path::Path;
@@ -8,19 +8,19 @@ use rankguard_offline::{OfflineCase, Record};
 
 use super::{Rules, files};
 
-/// Whether a file holds cases: its name says JSON lines and its first line is one.
+/// True if a file contains cases: `.jsonl` is in its name and its first line parses as a case.
 pub(crate) fn holds_cases(path: &Path, budget: &ReadBudget) -> bool {
     let named = path
         .file_name()
         .is_some_and(|name| name.to_string_lossy().contains(".jsonl"));
-    // A pipe can be read once only.
+    // A pipe can be read only once.
     let named = named && path.is_file();
     let first = || -> io::Result<Option<String>> { files::open(path, budget)?.next() };
     named && first().ok().flatten().is_some_and(|line| Record::parse(&line).is_ok())
 }
 
-/// One verdict a case, handed on as soon as it is known, with the number of its streams; what is no case is a problem
-/// that names its line.
+/// Classifies each case and passes the verdict to `each` immediately, with the number of its streams. An invalid line
+/// becomes a problem with its line number.
 pub(crate) fn classify<E>(
     path: &Path,
     rules: &Rules,

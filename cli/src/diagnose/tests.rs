@@ -1,4 +1,4 @@
-//! Folders of logs as people have them, and what is made of them.
+//! Diagnosis of typical folders of logs.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -166,7 +166,7 @@ fn kernel_logs_of_unnamed_machines_are_never_joined() {
     assert_eq!(classes(&read(root.path())), ["gpu-fallen-off-bus", "host-oom-kill"]);
 }
 
-/// A kernel that tells no time of day says nothing of when; the number of the process does.
+/// A kernel log without wall-clock time gives no time; the process id links it to the launcher.
 #[test]
 fn a_kernel_and_a_launcher_that_name_one_process_are_one_case() {
     let killed = |pid: u32| {
@@ -188,7 +188,7 @@ fn a_kernel_and_a_launcher_that_name_one_process_are_one_case() {
     };
     assert_eq!(of(&[killed(4242)]), ["host-oom-kill"]);
     assert_eq!(of(&[killed(4243)]).len(), 2);
-    // Two machines with a process of that number: nobody knows which of them it was.
+    // Two machines with the same process id: the link is ambiguous.
     assert_eq!(of(&[killed(4242), killed(4242)]).len(), 3);
 }
 
@@ -280,7 +280,7 @@ fn nothing_readable_is_an_error_that_names_the_path() {
     );
 }
 
-/// A kernel log and a rank's log whose nodes disagree about the time by 100 s.
+/// A kernel log and a rank's log from nodes with clocks that differ by 100 s.
 fn two_clocks() -> tempfile::TempDir {
     let kernel = "2026-11-21T03:46:08+00:00 node-02 kernel: NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n";
     let rank = "2026-11-21T03:44:30+00:00 ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\n";
@@ -315,7 +315,7 @@ fn error_files_of_torchrun_are_read_with_their_rank() {
     assert_eq!(found.cases[0].root_rank, Some(Rank(5)));
 }
 
-/// Two ranks that end alike: only their dumps, which lie beside the logs, tell which one the other waited for.
+/// Two ranks with equal logs: only their dumps, next to the logs, show which one the other waited for.
 #[test]
 fn dumps_among_the_logs_name_the_rank_that_never_came() {
     let timeout = "[rank0]:[E ProcessGroupNCCL.cpp:616] Watchdog caught collective operation timeout\n";
@@ -362,7 +362,7 @@ fn an_empty_folder_is_named() {
     );
 }
 
-/// Three programs that write their clocks in three ways, two of them without a year.
+/// Three programs with different clock formats, two of them without a year.
 const SYSLOG: &str = "\
 Nov 23 10:03:55 gpu-07 systemd[1]: Started Session 12 of user train.
 Nov 23 10:04:10 gpu-07 kernel: NVRM: Xid (PCI:0000:9b:00): 79, pid=4021, name=python, GPU has fallen off the bus.

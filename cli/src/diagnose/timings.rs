@@ -1,4 +1,4 @@
-//! Timings of operations or steps: a file of them as one report of who slows the job down.
+//! Report on a file of timings of operations or steps: the source of a slowdown.
 
 use std::io::{self, ErrorKind, Read as _, Write};
 use std::path::Path;
@@ -9,12 +9,12 @@ use rankguard_stragglers::{CauseKind, analyse, read_meta, read_timings};
 
 use super::{DiagnoseError, Format, print};
 
-/// Largest file of timings, bytes: it is held whole.
+/// Maximum size of a file of timings, in bytes: it is held in memory.
 const TIMINGS_BYTES: u64 = 4 << 30;
-/// Largest file of a job's sizes, bytes.
+/// Maximum size of a file of a job's sizes, in bytes.
 const META_BYTES: u64 = 1 << 20;
 
-/// The bytes of a regular file of timings.
+/// Reads a regular file of timings.
 fn whole(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.take(TIMINGS_BYTES + 1).read_to_end(&mut bytes)?;
@@ -25,7 +25,7 @@ fn whole(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads the timings, prints the report, and says whether something slows the job down.
+/// Reads the timings and prints the report. Returns true if a slowdown was found.
 pub(crate) fn run(
     path: &Path,
     meta: Option<&Path>,
@@ -58,7 +58,7 @@ pub(crate) fn run(
         let why = first.cloned().unwrap_or_else(|| "no rows".to_owned());
         return Err(DiagnoseError::NothingReadable(why));
     }
-    // The note for people holds them already.
+    // The report for people already contains them.
     for line in report.problems.iter().filter(|_| format != Format::Table) {
         writeln!(notes, "skipped: {}", printable(line))?;
     }

@@ -1,6 +1,6 @@
-//! From values to places on the page, and ticks that people can read.
+//! Mapping of values to coordinates, and readable ticks.
 
-/// A linear axis.
+/// Linear axis with clamped ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Axis {
     low: f64,
@@ -10,7 +10,8 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// Values `low..=high` onto places `from..=to`. An empty or broken range is widened, so that nothing divides by zero.
+    /// Maps values `low..=high` to coordinates `from..=to`. An empty or invalid range is widened to avoid a division by
+    /// zero.
     pub(super) fn new(low: f64, high: f64, from: f64, to: f64) -> Self {
         let low = if low.is_finite() { low } else { 0.0 };
         let high = if high.is_finite() && high > low {
@@ -21,18 +22,18 @@ impl Axis {
         Self { low, high, from, to }
     }
 
-    /// The place of a value; values beyond the axis go to its ends.
+    /// Returns the coordinate of a value; values beyond the axis map to its ends.
     pub(super) fn at(&self, value: f64) -> f64 {
         let share = ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
         self.from + share * (self.to - self.from)
     }
 
-    /// Whether a value lies beyond the upper end.
+    /// True if a value lies beyond the upper end.
     pub(super) fn is_above(&self, value: f64) -> bool {
         value > self.high
     }
 
-    /// About `count` round values.
+    /// Returns about `count` round values.
     pub(super) fn ticks(&self, count: usize) -> Vec<f64> {
         let step = round_step((self.high - self.low) / count.max(1) as f64);
         let first = (self.low / step).ceil();
@@ -43,7 +44,7 @@ impl Axis {
     }
 }
 
-/// The smallest of 1, 2, 5 times a power of ten that is not below.
+/// Returns the smallest of 1, 2, 5 times a power of ten that is not below `raw`.
 fn round_step(raw: f64) -> f64 {
     let base = 10f64.powf(raw.log10().floor());
     [1.0, 2.0, 5.0, 10.0]
@@ -53,7 +54,7 @@ fn round_step(raw: f64) -> f64 {
         .unwrap_or(raw)
 }
 
-/// Seconds as a tick.
+/// Formats seconds as a tick label.
 pub(super) fn seconds(value: f64, span: f64) -> String {
     match span {
         short if short < 300.0 => format!("{} s", number(value)),
@@ -62,7 +63,7 @@ pub(super) fn seconds(value: f64, span: f64) -> String {
     }
 }
 
-/// A number without a useless tail.
+/// Formats a number without trailing zeros.
 pub(super) fn number(value: f64) -> String {
     let text = match value.abs() {
         large if large >= 100.0 => format!("{value:.0}"),

@@ -1,21 +1,21 @@
-//! What the panels of a job's figure share: its width, its time, and what a panel is.
+//! Shared parts of a job's figure: width, time axis and panels.
 
 use rankguard_model::Timestamp;
 
 use super::axis::Axis;
 
-/// Width of the figure and room for labels on its left.
+/// Width of the figure and of the margin for labels on its left.
 pub(super) const WIDTH: f64 = 960.0;
 pub(super) const LEFT: f64 = 92.0;
 pub(super) const RIGHT: f64 = 14.0;
 
-/// A part of the figure: how high it is and what is drawn, with its upper edge given.
+/// A part of the figure: its height and its content, drawn at a given upper edge.
 pub(super) struct Panel {
     pub(super) height: f64,
     pub(super) svg: String,
 }
 
-/// Time across the figure.
+/// Time axis of the figure.
 #[derive(Clone, Copy)]
 pub(super) struct Clock {
     pub(super) start: Timestamp,
@@ -33,12 +33,12 @@ impl Clock {
         }
     }
 
-    /// Place of a moment.
+    /// Returns the coordinate of a time.
     pub(super) fn at(&self, at: Timestamp) -> f64 {
         self.axis.at(seconds(at, self.start))
     }
 
-    /// Seconds across the figure.
+    /// Length of the axis in seconds.
     pub(super) fn span(&self) -> f64 {
         seconds(self.end, self.start)
     }

@@ -1,4 +1,4 @@
-//! The cases: one table to compare them, then each with all that it rests on.
+//! Cases of the report: a table for comparison, then each with its evidence and reasoning.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use super::delays;
 use super::text::{escape, offset};
 use crate::words;
 
-/// One line a case.
+/// Renders the table, one row per case.
 pub(super) fn table(cases: &[Case]) -> String {
     let mut html = String::from(
         "<div class=\"scroll\" role=\"group\" tabindex=\"0\" aria-label=\"Table of the cases, may be scrolled\"><table>\
@@ -63,7 +63,7 @@ fn badge(state: CaseState) -> String {
     format!("<span class=\"badge {class}\">{}</span>", words::case_state(state))
 }
 
-/// Everything about one case.
+/// Renders one case completely.
 pub(super) fn card(case: &Case, start: Timestamp) -> String {
     let verdict = &case.verdict;
     let id = case.id;
@@ -184,7 +184,7 @@ fn reasons(heading: &str, reasons: &[Reason], first: Timestamp, open: bool) -> S
     html
 }
 
-/// What nothing was really wrong with.
+/// Badge of a case or finding from a drill or simulation.
 fn synthetic(is_synthetic: bool) -> &'static str {
     match is_synthetic {
         true => " <span class=\"badge\">synthetic</span>",

@@ -1,4 +1,4 @@
-//! Where the time of a recovery went: one bar, its stages end to end.
+//! Duration of a recovery's stages, as one stacked bar.
 
 use std::fmt::Write as _;
 
@@ -6,14 +6,14 @@ use rankguard_model::Delays;
 
 use crate::words;
 
-/// A stage of the answer: what was done, and when it was done after the fault.
+/// A stage of the recovery, with its time after the fault.
 struct Stage {
     name: &'static str,
     class: &'static str,
     until: f64,
 }
 
-/// The bar with its legend; nothing when fewer than two stages were measured.
+/// Renders the bar with its legend; `None` if fewer than two stages were measured.
 pub(super) fn bar(delays: &Delays) -> Option<String> {
     let stages: Vec<Stage> = [
         ("fault seen", "stage-1", delays.evidence_ms),

@@ -1,4 +1,4 @@
-//! Lives of nodes and of the ranks on them.
+//! Gantt panel of nodes and of the ranks on them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,20 +9,20 @@ use super::canvas::{Clock, LEFT, Panel};
 use super::text::{escape, offset};
 
 const HEAD: f64 = 22.0;
-/// Height of a node's own band and of a rank's bar with the space below it.
+/// Height of a node's band and of a rank's bar, and the gaps below them.
 const BAND: f64 = 7.0;
 const LANE: f64 = 17.0;
 const BAR: f64 = 14.0;
 const GAP: f64 = 9.0;
 
-/// What is drawn of one node.
+/// Spans of one node.
 #[derive(Default)]
 struct Row<'a> {
     life: Vec<&'a Span>,
     lanes: Vec<Vec<&'a Span>>,
 }
 
-/// The lowest panel of a job's figure.
+/// Renders the lowest panel of a job's figure.
 pub(super) fn panel(job: &JobView, nodes: &[Span], clock: &Clock, top: f64) -> Panel {
     let mut rows: BTreeMap<&NodeId, Row<'_>> = BTreeMap::new();
     for span in nodes {
@@ -56,14 +56,13 @@ pub(super) fn panel(job: &JobView, nodes: &[Span], clock: &Clock, top: f64) -> P
             }
             y += LANE;
         }
-        // A name needs its height even where nothing ran.
+        // The node name needs height even without ranks.
         y += if row.lanes.is_empty() { GAP + 5.0 } else { GAP };
     }
     Panel { height: y - top, svg }
 }
 
-/// Puts a span into the lane of its rank's predecessor if that is free, else into the first free one: a rank that is
-/// started anew stays in its lane.
+/// Puts a span into a free lane: preferably the lane of the same rank, so that a restarted rank keeps its lane.
 fn place<'a>(lanes: &mut Vec<Vec<&'a Span>>, span: &'a Span) {
     let is_free = |lane: &Vec<&Span>| lane.iter().all(|other| other.to.is_some_and(|to| to <= span.from));
     let same = lanes
@@ -105,7 +104,7 @@ fn bar(svg: &mut String, span: &Span, clock: &Clock, y: f64, height: f64, label:
     svg.push_str("</g>");
 }
 
-/// Class of a state; a state that this page does not know is drawn neutral.
+/// CSS class of a state; an unknown state is neutral.
 fn class(state: &str) -> &'static str {
     match state {
         "starting" => "is-starting",
@@ -120,7 +119,7 @@ fn class(state: &str) -> &'static str {
     }
 }
 
-/// Long names keep their end, which is where nodes differ.
+/// Shortens long names to their end, which distinguishes nodes.
 fn shortened(name: &str) -> String {
     let count = name.chars().count();
     if count <= 13 {

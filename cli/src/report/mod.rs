@@ -1,7 +1,7 @@
-//! The report: one page that needs nothing else, and the same facts for machines.
+//! HTML report: one self-contained page, and the same facts as JSON.
 //!
-//! The page has no script, no font and no picture from elsewhere, follows the reader's light or dark setting and fits a
-//! telephone. Plots are drawn here as SVG; what colour tells is told by shape or word as well, and every plot has a
+//! The page has no script and no external font or image, follows the reader's light or dark setting and fits a
+//! telephone. Plots are rendered here as SVG; information in colour is repeated by shape or text, and every plot has a
 //! description. Foreign text is escaped in one place (`text`).
 //!
 //! Absent: zooming, and plots of more than one job in one figure.
@@ -27,12 +27,12 @@ use rankguard_model::{Case, StatusView};
 use serde::Serialize;
 use serde_json::Value;
 
-/// Everything that a report tells.
+/// Content of a report.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ReportInput {
-    /// Heading of the page.
+    /// Title of the page.
     title: String,
-    /// What was measured beside the controller's own view: parameters, ledger, stalls. The demo has it.
+    /// Measurements in addition to the controller's view: parameters, ledger, stalls. Set by the demo only.
     facts: Option<Value>,
     /// Nodes and jobs.
     status: StatusView,
@@ -41,7 +41,7 @@ pub(crate) struct ReportInput {
 }
 
 impl ReportInput {
-    /// Puts it together.
+    /// Creates the input of a report.
     pub(crate) fn new(title: &str, status: StatusView, cases: Vec<Case>, facts: Option<Value>) -> Self {
         Self {
             title: title.to_owned(),
@@ -52,7 +52,7 @@ impl ReportInput {
     }
 }
 
-/// Writes `report.html` and `report.json` into a folder that exists. Each appears whole.
+/// Writes `report.html` and `report.json` into an existing folder. Each file is replaced atomically.
 pub(crate) fn write(input: &ReportInput, folder: &Path) -> io::Result<()> {
     let mut json = serde_json::to_vec_pretty(input)?;
     json.push(b'\n');

@@ -1,4 +1,4 @@
-//! The page as a whole.
+//! Structure of the pages.
 
 use std::fmt::Write as _;
 
@@ -10,20 +10,20 @@ use crate::words;
 
 const STYLE: &str = include_str!("style.css");
 
-/// Largest page that is aimed at, bytes. A page has one case at least.
+/// Target size of a page, in bytes. A page has at least one case.
 const PAGE_BYTES: usize = 400_000;
-/// Of it, what the sections of jobs may take.
+/// Part of [`PAGE_BYTES`] for the sections of jobs.
 const JOBS_BYTES: usize = 250_000;
-/// What a case adds besides its card: its row in the table.
+/// Size of a case's table row, in addition to its card.
 const ROW_BYTES: usize = 700;
 
-/// One file of the report.
+/// File of the report.
 pub(super) struct ReportPage {
     pub(super) name: String,
     pub(super) html: String,
 }
 
-/// Name of the page with this number; the first one is the report.
+/// Returns the file name of a page; the first page is the report.
 pub(super) fn page_name(number: usize) -> String {
     match number {
         0 => "report.html".to_owned(),
@@ -31,7 +31,7 @@ pub(super) fn page_name(number: usize) -> String {
     }
 }
 
-/// All pages: the report with the newest cases, then older cases.
+/// Renders all pages: the report with the newest cases, then older cases.
 pub(super) fn pages(input: &ReportInput) -> Vec<ReportPage> {
     let status = &input.status;
     let start = start(input);
@@ -58,7 +58,8 @@ pub(super) fn pages(input: &ReportInput) -> Vec<ReportPage> {
     chunks.into_iter().enumerate().map(page).collect()
 }
 
-/// Cases of each page, newest page first, the cases of a page oldest first. The first page has `room` bytes for them.
+/// Splits cases into pages, newest page first; within a page the oldest case is first. The first page has `room` bytes
+/// for them.
 fn chunks(cases: &[Case], start: Timestamp, room: usize) -> Vec<&[Case]> {
     let (mut chunks, mut left, mut room) = (Vec::new(), cases, room);
     loop {
@@ -93,7 +94,7 @@ fn frame(input: &ReportInput, start: Timestamp, body: &str) -> String {
     )
 }
 
-/// The sections of the newest jobs, as many as there is room for.
+/// Renders the sections of the newest jobs, up to [`JOBS_BYTES`].
 fn job_sections(input: &ReportInput) -> String {
     let mut jobs: Vec<&JobView> = input.status.jobs.iter().collect();
     jobs.sort_by_key(|job| std::cmp::Reverse(job.submitted_at));
@@ -144,7 +145,7 @@ fn cases_section(cases: &[Case], start: Timestamp, number: usize, count: usize) 
     html
 }
 
-/// The first moment that the page tells of.
+/// Returns the earliest time on the page.
 fn start(input: &ReportInput) -> Timestamp {
     let jobs = input.status.jobs.iter().map(|job| job.submitted_at);
     jobs.chain(input.cases.iter().map(|case| case.first_at))

@@ -1,4 +1,4 @@
-//! The measured panels of a job's figure.
+//! Measured panels of a job's figure.
 
 use std::fmt::Write as _;
 
@@ -7,11 +7,11 @@ use rankguard_model::{JobView, ProgressPoint};
 use super::axis::{self, Axis};
 use super::canvas::{Clock, LEFT, Panel, RIGHT, WIDTH};
 
-/// Space between a panel's heading and its plot, and below the plot.
+/// Space above a panel's plot for its heading, and below the plot.
 const HEAD: f64 = 22.0;
 const FOOT: f64 = 14.0;
 
-/// Loss, a line a generation, with the checkpoints below it.
+/// Renders the loss, one line per generation, with the checkpoints below it.
 pub(super) fn loss(job: &JobView, clock: &Clock, top: f64) -> Option<Panel> {
     let values: Vec<(&ProgressPoint, f64)> = job
         .progress
@@ -39,7 +39,7 @@ pub(super) fn loss(job: &JobView, clock: &Clock, top: f64) -> Option<Panel> {
     Some(plot.panel())
 }
 
-/// Wall time of steps; the few that are far longer than the rest are shown at the edge.
+/// Renders the wall time of steps; outliers are drawn at the upper edge.
 pub(super) fn step_time(job: &JobView, clock: &Clock, top: f64) -> Option<Panel> {
     let values: Vec<(&ProgressPoint, f64)> = job
         .progress
@@ -63,7 +63,7 @@ pub(super) fn step_time(job: &JobView, clock: &Clock, top: f64) -> Option<Panel>
     Some(plot.panel())
 }
 
-/// How long each rank waited for each checkpoint.
+/// Renders the wait of each rank for each checkpoint.
 pub(super) fn stalls(job: &JobView, clock: &Clock, top: f64) -> Option<Panel> {
     let stalls = || {
         let all = job
@@ -87,7 +87,7 @@ pub(super) fn stalls(job: &JobView, clock: &Clock, top: f64) -> Option<Panel> {
     Some(plot.panel())
 }
 
-/// The value below which this share of all lies.
+/// Returns the quantile of the values at `share`.
 fn share(mut values: Vec<f64>, share: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let place = (values.len().checked_sub(1)? as f64 * share).round() as usize;
@@ -127,7 +127,7 @@ impl Plot {
         self.top + HEAD + self.height
     }
 
-    /// A line a generation: what lies between two of them is no measurement.
+    /// Draws one line per generation: there is no measurement between two generations.
     fn lines(&mut self, clock: &Clock, values: &[(&ProgressPoint, f64)], class: &str) {
         for run in values.chunk_by(|(a, _), (b, _)| a.generation == b.generation) {
             let place = |(point, value): &(&ProgressPoint, f64)| (clock.at(point.at), self.axis.at(*value));

@@ -1,4 +1,4 @@
-//! A cluster made by hand: three failures of one job and a bug in another, as a report would get them.
+//! Handmade sample cluster: three failures of one job and a bug in another, as input of a report.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use rankguard_model::{
 };
 use serde_json::{Value, json};
 
-/// A moment of the sample, milliseconds after it begins.
+/// Returns the time `millis` milliseconds after the start of the sample.
 pub(crate) fn at(millis: i64) -> Timestamp {
     Timestamp::from_millis(1_763_700_000_000 + millis)
 }
 
-/// Status and cases.
+/// Returns the status and the cases of the sample.
 pub(crate) fn cluster() -> (StatusView, Vec<Case>) {
     let status = StatusView {
         at: at(66_000),
@@ -44,7 +44,7 @@ pub(crate) fn cluster() -> (StatusView, Vec<Case>) {
     (status, vec![gpu_lost(), node_lost(), oom(), user_bug()])
 }
 
-/// What a demo measures beside the controller.
+/// Returns measurements as a demo adds them.
 pub(crate) fn facts() -> Value {
     json!({
         "parameters_identical": true,
@@ -103,7 +103,7 @@ fn spec(name: &str) -> JobSpec {
     }
 }
 
-/// Generations of the disturbed job: nodes, from when it starts, runs and ends, and its first step.
+/// Generations of the disturbed job: nodes, times of start, run and end, and the first step.
 const LIVES: [(&[&str], i64, i64, i64, u64); 5] = [
     (&["node-1", "node-2", "node-3"], 1_000, 2_000, 12_000, 0),
     (&["node-1", "node-3", "spare-1"], 13_000, 18_200, 26_000, 90),
@@ -206,7 +206,7 @@ fn buggy() -> JobView {
     }
 }
 
-/// What differs between the cases of the sample.
+/// Variable parts of the sample's cases.
 struct Draft {
     id: u64,
     class: &'static str,

@@ -1,4 +1,4 @@
-//! The head of the page: what a reader in a hurry must know.
+//! Summary tiles at the head of the page.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::ReportInput;
 use super::text::escape;
 use crate::words;
 
-/// A number with its name, and whether it is good news.
+/// A number with its name and rating.
 struct Tile {
     name: &'static str,
     value: String,
@@ -42,7 +42,7 @@ pub(super) fn tiles(input: &ReportInput) -> String {
     html
 }
 
-/// What the demo has measured beside the controller's view.
+/// Tiles of the demo's measurements.
 fn proofs(facts: &Value) -> Vec<Tile> {
     let mut tiles = Vec::new();
     let mood = |good| if good { "good" } else { "bad" };

@@ -1,8 +1,8 @@
-//! Text in a page. Everything foreign goes through [`escape`], attributes included.
+//! Escaping of text for the page. All foreign text goes through [`escape`], attributes included.
 
 use rankguard_model::Timestamp;
 
-/// Text that cannot become markup. Control characters, which no page needs, become a visible sign.
+/// Escapes markup. Control characters become the replacement character.
 pub(super) fn escape(text: impl AsRef<str>) -> String {
     let mut safe = String::with_capacity(text.as_ref().len());
     for c in text.as_ref().chars() {
@@ -20,7 +20,7 @@ pub(super) fn escape(text: impl AsRef<str>) -> String {
     safe
 }
 
-/// Seconds after `start`, as people read them beside an event.
+/// Formats the time since `start` for display next to an event.
 pub(super) fn offset(at: Timestamp, start: Timestamp) -> String {
     let millis = at.millis_since(start);
     let (sign, millis) = if millis < 0 { ("−", -millis) } else { ("", millis) };

@@ -1,5 +1,5 @@
-//! One figure a job: loss, step time, checkpoint stalls and the life of nodes and ranks, all over the same time, with
-//! the failures as lines through everything.
+//! Figure of a job: loss, step time, checkpoint stalls and the spans of nodes and ranks on a common time axis, with the
+//! failures as vertical lines.
 
 use std::fmt::Write as _;
 
@@ -11,10 +11,10 @@ use super::gantt;
 use super::panels;
 use super::text::escape;
 
-/// Room above the panels for the numbers of the cases.
+/// Space above the panels for the numbers of the cases.
 const TOP: f64 = 30.0;
 
-/// The figure of a job; nothing when it has made no step and ran nowhere.
+/// Renders the figure of a job; `None` if it has no step and no span.
 pub(super) fn figure(job: &JobView, cases: &[&Case], status: &StatusView) -> Option<String> {
     if job.progress.is_empty() && job.spans.is_empty() {
         return None;
@@ -50,7 +50,7 @@ pub(super) fn figure(job: &JobView, cases: &[&Case], status: &StatusView) -> Opt
     Some(svg)
 }
 
-/// From the first thing that happened to the job to its end, or to now.
+/// Builds the time axis from the submission or first progress of the job to its end, or to now.
 fn clock(job: &JobView, status: &StatusView) -> Clock {
     let last = job.progress.last().map(|point| point.at);
     let spans = job.spans.iter().filter_map(|span| span.to).max();
@@ -63,7 +63,7 @@ fn clock(job: &JobView, status: &StatusView) -> Clock {
     Clock::new(job.submitted_at.min(first), end)
 }
 
-/// Lives of the nodes that the job ran on, and of the others that were there, cut to the figure.
+/// Returns the spans of all nodes within the time of the figure.
 fn node_spans(job: &JobView, status: &StatusView, clock: &Clock) -> Vec<Span> {
     let of_job = job.spans.iter().filter(|span| span.rank.is_none());
     let spans = status.node_spans.iter().chain(of_job);
@@ -86,7 +86,7 @@ fn time_axis(svg: &mut String, clock: &Clock, bottom: f64) {
     }
 }
 
-/// From each failure to the first new step.
+/// Shades the time from each failure to the first new step.
 fn shades(svg: &mut String, cases: &[&Case], clock: &Clock, bottom: f64) {
     for case in cases {
         let Some(took) = case.delays.first_step_ms.and_then(|ms| u64::try_from(ms).ok()) else {
@@ -105,7 +105,7 @@ fn shades(svg: &mut String, cases: &[&Case], clock: &Clock, bottom: f64) {
     }
 }
 
-/// The failures, with their numbers; numbers that would lie on each other step aside.
+/// Marks the failures with their numbers; numbers that would overlap are moved right.
 fn marks(svg: &mut String, cases: &[&Case], clock: &Clock, bottom: f64) {
     let mut free_from = f64::MIN;
     for case in cases {

@@ -1,4 +1,4 @@
-//! The corruption matrix: every kind of damage, at random places, judged without another tier and with one.
+//! Corruption matrix: every kind of damage at random places, judged with and without another tier.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,19 +17,19 @@ use super::subject::{Outcome, Subject, id};
 use super::{TortureError, on_threads};
 use rankguard_model::with_causes;
 
-/// What became of the cases of one kind.
+/// Results of the cases of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Row {
-    /// `bit-flip` and so on; empty in the total.
+    /// Kind of damage, such as `bit-flip`; empty in the total.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) kind: String,
-    /// Damaged stores.
+    /// Number of damaged stores.
     pub(crate) cases: u64,
-    /// Without another tier: the damaged checkpoint was refused, the place was named, and the older one loaded.
+    /// Without another tier: the damaged checkpoint was refused with its location, and the older one loaded.
     pub(crate) refused: u64,
-    /// With another tier: every file became again what it was, byte for byte.
+    /// With another tier: every file was restored, byte for byte.
     pub(crate) repaired: u64,
-    /// Other bytes were loaded and nobody said so.
+    /// Loads that returned other bytes without an error.
     pub(crate) silent: u64,
 }
 
@@ -41,13 +41,13 @@ impl Row {
         self.silent += other.silent;
     }
 
-    /// Whether every case went as it must.
+    /// True if every case passed.
     pub(crate) fn is_good(&self) -> bool {
         self.silent == 0 && self.refused == self.cases && self.repaired == self.cases
     }
 }
 
-/// The checkpoint that is damaged: its step, generation and predecessor.
+/// The older checkpoint, and the one that is damaged: step and generation.
 const OLDER: (u64, u64) = (10, 1);
 const DAMAGED: (u64, u64) = (20, 1);
 
@@ -55,28 +55,28 @@ const DAMAGED: (u64, u64) = (20, 1);
 const WORLD: u32 = 3;
 const ROWS: u64 = 190;
 
-/// Everything that the cases have in common.
+/// Shared state of all cases.
 pub(crate) struct Bench {
     pub(crate) subject: Subject,
-    /// Files of the store, and of the folders that damage takes from.
+    /// Files of the store, and of the folders that supply foreign content.
     golden: Files,
     folders: Folders,
     /// The other tier.
     mirror: Store,
 }
 
-/// What one judgement came to.
+/// Judgement of one case.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) refused: bool,
     pub(crate) repaired: bool,
     pub(crate) silent: bool,
-    /// What went other than it must.
+    /// Descriptions of violated expectations.
     pub(crate) faults: Vec<String>,
 }
 
 impl Bench {
-    /// Makes the checkpoints, below `dir`.
+    /// Creates the checkpoints below `dir`.
     pub(crate) fn new(dir: &Path, seed: u64) -> Result<Self, TortureError> {
         let subject = Subject::new(WORLD, ROWS, seed);
         let (older, damaged) = (id(OLDER.0, OLDER.1), id(DAMAGED.0, DAMAGED.1));
@@ -84,7 +84,7 @@ impl Bench {
         let mirror = store("mirror")?;
         subject.save(&mirror, older, None)?;
         subject.save(&mirror, damaged, Some(older))?;
-        // Donors: the same step of another generation, and another attempt at the very same checkpoint.
+        // Donors: the same step of another generation, and another attempt at the same checkpoint.
         let (generation, twin) = (store("generation")?, store("twin")?);
         let next = id(DAMAGED.0, DAMAGED.1 + 1);
         subject.save(&generation, older, None)?;
@@ -117,13 +117,13 @@ impl Bench {
         })
     }
 
-    /// The files of the store itself.
+    /// Iterates over the files of the store itself.
     fn own(&self) -> impl Iterator<Item = (&String, &Vec<u8>)> {
         let below = format!("{}/", self.subject.job);
         self.golden.iter().filter(move |(path, _)| path.starts_with(&below))
     }
 
-    /// A private copy of the store, whole.
+    /// Writes a complete private copy of the store.
     pub(crate) fn copy(&self, root: PathBuf) -> Result<Store, TortureError> {
         for (path, bytes) in self.own() {
             let path = root.join(path);
@@ -133,7 +133,7 @@ impl Bench {
         Ok(Store::at(root))
     }
 
-    /// Makes every file again what it was. Gives those that were not.
+    /// Restores every file. Returns the paths of those that differed.
     fn reset(&self, store: &Store) -> Result<Vec<String>, TortureError> {
         let found = read_below(store.root())?;
         let mut differing = Vec::new();
@@ -152,7 +152,7 @@ impl Bench {
         Ok(differing)
     }
 
-    /// Does a damage to a whole store and judges what the engine makes of it; leaves the store whole.
+    /// Applies a damage to an intact store and judges the engine's reaction; restores the store afterwards.
     pub(crate) fn judge(&self, store: &Store, damage: &Damage) -> Result<Verdict, TortureError> {
         for (path, bytes) in &damage.files {
             let target = store.root().join(path);
@@ -167,12 +167,12 @@ impl Bench {
         Ok(verdict)
     }
 
-    /// Without another tier.
+    /// Judges the store without another tier.
     fn alone(&self, store: &Store, damage: &Damage, verdict: &mut Verdict) -> Result<(), TortureError> {
         let job = &self.subject.job;
         let report = verify(store, job, None)?;
         let mut noticed = false;
-        // Whoever looks at the store hears of the place.
+        // A verification reports the location of the damage.
         let places: Vec<Place> = damage.files.keys().map(|path| Place::of(path)).collect();
         let told_of = |text: &str| places.iter().any(|place| place.is_named_in(text));
         if !report
@@ -184,7 +184,7 @@ impl Bench {
         {
             verdict.fault(format!("verify finds nothing: {:?}", report.problems));
         }
-        // Each checkpoint by its name, as a controller would order it.
+        // Each checkpoint by its id, as a controller orders it.
         let subject = id(DAMAGED.0, DAMAGED.1);
         for id in [subject, id(OLDER.0, OLDER.1)] {
             let loaded = match store.load(job, id) {
@@ -193,7 +193,8 @@ impl Bench {
             };
             let hit = damage.files.keys().any(|path| path.contains(&id.to_string()));
             match loaded {
-                // Bytes between tensors are nobody's: a load never reads them, and a reading of the whole store names them.
+                // Bytes between tensors belong to no tensor: a load never reads them, but a verification of the whole
+                // store reports them.
                 Outcome::Right if hit && !report.is_intact() => noticed = true,
                 Outcome::Right if hit => verdict.fault(format!("{id} is damaged and loads as if it were whole")),
                 Outcome::Right => {}
@@ -213,7 +214,7 @@ impl Bench {
                 }
             }
         }
-        // And as a restart finds its way by itself.
+        // The newest checkpoint, as a restart selects it.
         let newest = store.newest(job, Depth::Bytes)?;
         match newest
             .checkpoint
@@ -237,10 +238,10 @@ impl Bench {
         Ok(())
     }
 
-    /// With another tier.
+    /// Judges the store with another tier.
     fn with_mirror(&self, store: &Store, damage: &Damage, verdict: &mut Verdict) -> Result<(), TortureError> {
         let job = &self.subject.job;
-        // What can be loaded by name is loaded through both tiers: good bytes come from the other one.
+        // A checkpoint that loads by its id is loaded through both tiers: good bytes come from the other one.
         if let Ok(checkpoint) = store.load(job, id(DAMAGED.0, DAMAGED.1)) {
             match self.subject.load(&checkpoint, &[store, &self.mirror]) {
                 Outcome::Right => {}
@@ -278,7 +279,7 @@ impl Verdict {
     }
 }
 
-/// How a message may name a damaged file.
+/// Forms in which a message may refer to a damaged file.
 struct Place {
     file: String,
     rank: Option<String>,
@@ -299,8 +300,8 @@ impl Place {
         }
     }
 
-    /// The file; or its rank, which is how a restore tells of an image; or, for a manifest, a file of its folder: when a
-    /// manifest and an index contradict each other nobody can say which of them is the stale one.
+    /// True if the text contains the file; or its rank, as a restore refers to an image; or, for a manifest, a file of
+    /// its folder: if a manifest and an index contradict each other, it is unknown which of them is stale.
     fn is_named_in(&self, text: &str) -> bool {
         let rank = |rank: &String| text.contains(&format!("{rank},")) || text.contains(&format!("{rank})"));
         text.contains(&self.file)
@@ -309,7 +310,7 @@ impl Place {
     }
 }
 
-/// Runs `cases` cases of each of `kinds`; tells `watch` of each that is done, and of what went wrong.
+/// Runs `cases` cases of each of `kinds`; calls `watch` for each finished case, with its fault if there is one.
 pub(crate) fn run(
     dir: &Path,
     seed: u64,
@@ -350,7 +351,7 @@ pub(crate) fn run(
     Ok(kinds.iter().map(row).collect())
 }
 
-/// Every file below `root`, by its path from there.
+/// Reads every file below `root`, by its relative path.
 pub(crate) fn read_below(root: &Path) -> Result<Files, TortureError> {
     let mut files = Files::new();
     let mut folders = vec![root.to_owned()];

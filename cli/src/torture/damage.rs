@@ -1,39 +1,39 @@
-//! What can happen to the files of a checkpoint, one kind a name.
+//! Kinds of damage to the files of a checkpoint.
 
 use std::collections::BTreeMap;
 
 use super::dice::Dice;
 
-/// Content of a store: path below its root to bytes.
+/// Content of a store: bytes by path below its root.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
-/// A kind of damage.
+/// Kind of damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// One bit of one file.
+    /// A bit of one file is flipped.
     BitFlip,
-    /// 4 KiB of an image are zero.
+    /// 4 KiB of zeros in an image.
     Zeroed4Kib,
-    /// A file ends early.
+    /// A file is truncated.
     Truncation,
-    /// A file has its length, and one half of it is zero.
+    /// A file keeps its length, but one half is zero.
     ZeroHalf,
-    /// Two ranks' files stand under each other's names.
+    /// The files of two ranks are exchanged.
     SwappedShards,
-    /// An image has one half, or some chunks, of another step.
+    /// Half of an image, or some of its chunks, are of another step.
     MixedSteps,
     /// The manifest is that of another step, another generation or another attempt; with or without its indexes.
     StaleManifest,
-    /// A file, or a chunk's place in a file, is gone.
+    /// A file, or a chunk's range in a file, is missing.
     Missing,
-    /// An index is scribbled over, or is an intact one of another rank or step.
+    /// An index is partly overwritten, or is an intact one of another rank or step.
     IndexDamage,
-    /// The file of an older checkpoint, from which this one takes unchanged chunks, is damaged.
+    /// A file of an older checkpoint, from which this one borrows unchanged chunks, is damaged.
     OriginDamage,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds of damage.
     pub(crate) const ALL: [Self; 10] = [
         Self::BitFlip,
         Self::Zeroed4Kib,
@@ -47,7 +47,7 @@ impl Kind {
         Self::OriginDamage,
     ];
 
-    /// Its name in the report.
+    /// Returns the name in the report.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::BitFlip => "bit-flip",
@@ -64,32 +64,32 @@ impl Kind {
     }
 }
 
-/// The folders that damage chooses from. All have files of the same names.
+/// Folders that damage chooses from. All have files of the same names.
 #[derive(Debug, Clone)]
 pub(crate) struct Folders {
-    /// The checkpoint that is damaged.
+    /// The damaged checkpoint.
     pub(crate) subject: String,
-    /// The one before it.
+    /// The previous checkpoint.
     pub(crate) older: String,
-    /// One of the same step and another generation.
+    /// A checkpoint of the same step and another generation.
     pub(crate) generation: String,
-    /// One of the same step and generation, of another attempt: what two controllers that both think they are the one
-    /// would write. It stands in a store of its own.
+    /// A checkpoint of the same step and generation, of another attempt: what two controllers that both consider
+    /// themselves leader would write. It is in a store of its own.
     pub(crate) twin: String,
 }
 
-/// What was done: files with other content, or none any more.
+/// A damage: files with other content, or missing files.
 #[derive(Debug, Default)]
 pub(crate) struct Damage {
-    /// New content by path; `None` where the file goes.
+    /// New content by path; `None` for a missing file.
     pub(crate) files: BTreeMap<String, Option<Vec<u8>>>,
-    /// In words.
+    /// Description for messages.
     pub(crate) what: String,
 }
 
 const MANIFEST: &str = "MANIFEST";
 
-/// Rolls a damage of this kind that changes something. `golden` holds the files of all the folders.
+/// Draws a damage of this kind that changes at least one file. `golden` contains the files of all the folders.
 pub(crate) fn roll(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> Damage {
     loop {
         let mut damage = roll_once(kind, dice, golden, folders);
@@ -238,7 +238,8 @@ fn stale(
         0 => {}
         1 => names.push(dice.pick(indexes).clone()),
         _ => {
-            // All but one file: had all come, it would be another checkpoint, whole, and nothing in it could tell.
+            // All files but one: a complete set would be another intact checkpoint, which nothing in the store could
+            // detect.
             names.extend(indexes.iter().chain(shards).cloned());
             if std::ptr::eq(folder, &folders.twin) {
                 let kept = dice.pick(indexes).clone();

@@ -1,12 +1,12 @@
-//! Numbers that look random and are the same for the same seed, on every machine.
+//! Pseudo-random numbers that are the same for the same seed, on every machine.
 
-/// SplitMix64: one word of state, good enough for choosing places, and a case can be made again from its number alone.
+/// SplitMix64 with one word of state: sufficient for choosing places, and a case can be repeated from its number alone.
 #[derive(Debug, Clone)]
 pub(crate) struct Dice(u64);
 
 impl Dice {
-    /// The dice of case `case` of the kind called `kind`: cases do not depend on the ones before them, so one that went
-    /// wrong is made again by its seed, kind and number.
+    /// Returns the generator of case `case` of `kind`. Cases do not depend on earlier ones: a failed case is repeated
+    /// by its seed, kind and number.
     pub(crate) fn of(seed: u64, kind: &str, case: u64) -> Self {
         let name = kind
             .bytes()
@@ -14,24 +14,24 @@ impl Dice {
         Self(mix(seed) ^ mix(name).rotate_left(17) ^ mix(case.wrapping_add(0x9E37_79B9)).rotate_left(41))
     }
 
-    /// Any word.
+    /// Returns the next word.
     pub(crate) fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.0)
     }
 
-    /// A number below `end`; 0 when that is 0.
+    /// Returns a number below `end`; 0 if `end` is 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
-        // The bias of the remainder is one in 2^40 here and nobody bets on it.
+        // The bias of the remainder is one in 2^40, which does not matter here.
         self.word().checked_rem(end).unwrap_or(0)
     }
 
-    /// One of `all`, which is not empty.
+    /// Picks an element of `all`, which must not be empty.
     pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len() as u64) as usize]
     }
 
-    /// Heads or tails.
+    /// Returns true or false with equal probability.
     pub(crate) fn coin(&mut self) -> bool {
         self.word() & 1 == 1
     }

@@ -1,11 +1,12 @@
-//! What `rankguard checkpoint torture` does: a real checkpoint of its own is damaged in every way we know and saved while
-//! processes die and disks fail, and what the engine makes of it is judged byte by byte.
+//! `rankguard checkpoint torture`: a real scratch checkpoint is damaged in every known way and saved while processes
+//! die and disks fail; the engine's result is judged byte by byte.
 //!
-//! `subject` is the job whose every byte follows from its step; `damage` and `corruption` are the corruption matrix,
-//! `crash` is the crash matrix. The judge knows what was saved and nothing of how the engine checks it.
+//! `subject` is the job with content that follows from its step; `damage` and `corruption` are the corruption matrix,
+//! `crash` is the crash matrix. The judge knows what was saved and nothing of the engine's checks.
 //!
-//! Absent: damage to memory between a copy and its check, a whole checkpoint replaced by a whole other one of the same
-//! step and generation (nothing in a store can tell them apart), and a loss of power (what a disk claims to have synced).
+//! Absent: damage to memory between a copy and its check, a complete checkpoint replaced by another complete one of the
+//! same step and generation (nothing in a store can distinguish them), and a loss of power (data that a disk reports as
+//! synced).
 
 pub(crate) mod corruption;
 pub(crate) mod crash;
@@ -21,7 +22,7 @@ use rankguard_checkpoint::StoreError;
 use rankguard_checkpoint::arena::{ArenaError, FillError};
 use rankguard_model::with_causes;
 
-/// Why the torture itself could not go on: not a finding.
+/// Failure of the test itself, which is not a finding.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct TortureError(pub(crate) String);
@@ -56,8 +57,8 @@ impl From<FillError> for TortureError {
     }
 }
 
-/// Does every job once, on as many threads as there are cores. `hand` makes what one thread does its jobs with, from the
-/// thread's number. The first error ends it.
+/// Processes every job once, on as many threads as there are cores. `hand` creates the worker of a thread from the
+/// thread's number. The first error stops all threads.
 pub(crate) fn on_threads<J: Sync, T: Send, W: FnMut(&J) -> Result<T, TortureError>>(
     jobs: &[J],
     hand: impl Fn(usize) -> Result<W, TortureError> + Sync,

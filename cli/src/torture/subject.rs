@@ -1,4 +1,5 @@
-//! What is tortured: a small job whose every byte follows from its step, so that any mix of two steps shows.
+//! Subject of the tests: a small job with content that follows from its step, so that any mix of two steps is
+//! detectable.
 
 use std::time::Duration;
 
@@ -14,18 +15,18 @@ use serde_json::{Value, json};
 use super::TortureError;
 use super::dice::mix;
 
-/// A job's shape, and the seed of its contents.
+/// Shape of the job, and the seed of its contents.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Subject {
-    /// Its name in a store.
+    /// Name of the job in a store.
     pub(crate) job: JobId,
-    /// Ranks.
+    /// Number of ranks.
     pub(crate) world: u32,
-    /// Rows of its large table, a multiple of nothing in particular.
+    /// Rows of its large table; not a multiple of any other size.
     pub(crate) rows: u64,
-    /// Another seed, another job of the same shape.
+    /// Another seed gives another job of the same shape.
     pub(crate) seed: u64,
-    /// Padding of each rank's small state, bytes.
+    /// Padding of each rank's small state, in bytes.
     pub(crate) state_bytes: usize,
 }
 
@@ -35,10 +36,10 @@ const COLUMNS: u64 = 96;
 /// Size of a chunk: small, so that a small image has many.
 const CHUNK_BYTES: u32 = 8 << 10;
 
-/// The slot of a window: it has one.
+/// The only slot of a window.
 pub(crate) const WINDOW_SLOT: u32 = 0;
 
-/// How long a rank waits for somebody who takes something out of its window.
+/// Maximum wait of a rank for the reader of its window.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn id(step: u64, generation: u64) -> CheckpointId {
@@ -59,8 +60,8 @@ impl Subject {
         }
     }
 
-    /// What a rank holds: its rows of one table, its columns of another, its rows of one that never changes, and small
-    /// tensors whole on every rank, one without dimensions and one without bytes among them.
+    /// Returns the boxes of a rank: its rows of one table, its columns of another, its rows of one that never changes,
+    /// and small tensors whole on every rank, including one without dimensions and one without bytes.
     pub(crate) fn boxes(&self, rank: u32) -> Vec<TensorBox> {
         let share = |all: u64| {
             let (rank, world) = (u64::from(rank), u64::from(self.world));
@@ -81,13 +82,13 @@ impl Subject {
         ]
     }
 
-    /// Every tensor, whole.
+    /// Returns the box of every whole tensor.
     pub(crate) fn everything(&self) -> Vec<TensorBox> {
         let whole = |boxed: TensorBox| TensorBox::whole(boxed.name, boxed.dtype, boxed.global_shape);
         self.boxes(0).into_iter().map(whole).collect()
     }
 
-    /// The bytes of a box after `step` steps.
+    /// Generates the bytes of a box after `step` steps.
     fn bytes(&self, boxed: &TensorBox, step: Step) -> Vec<u8> {
         let version = if boxed.name.contains("frozen") { 0 } else { step.0 };
         let name = boxed
@@ -117,17 +118,17 @@ impl Subject {
         bytes
     }
 
-    /// What those boxes hold, back to back.
+    /// Generates the content of these boxes, concatenated.
     pub(crate) fn expected(&self, wanted: &[TensorBox], step: Step) -> Vec<u8> {
         wanted.iter().flat_map(|boxed| self.bytes(boxed, step)).collect()
     }
 
-    /// A rank's small state.
+    /// Returns a rank's small state.
     pub(crate) fn state(&self, rank: u32, step: Step) -> Value {
         json!({"step": step, "rank": rank, "loss": 1.0 / (step.0 as f64 + 3.0), "note": "x".repeat(self.state_bytes)})
     }
 
-    /// Bytes of the largest image, with room for whatever lies between tensors.
+    /// Returns an upper bound of the largest image in bytes, with room for padding between tensors.
     pub(crate) fn image_bytes(&self) -> u64 {
         let bytes = |rank| -> u64 {
             let boxes = self.boxes(rank);
@@ -140,17 +141,17 @@ impl Subject {
         (0..self.world).map(bytes).max().unwrap_or(0)
     }
 
-    /// An arena for a rank's images.
+    /// Creates an arena for a rank's images.
     pub(crate) fn arena(&self, slots: u32) -> Result<Arena, TortureError> {
         Ok(Arena::create("torture", slots, self.image_bytes())?)
     }
 
-    /// A window that a rank's images pass through, as small as there is.
+    /// Creates a window of the minimum size for a rank's images.
     pub(crate) fn window(&self) -> Result<Arena, TortureError> {
         Ok(Arena::windowed("torture", self.image_bytes(), MIN_WINDOW_BYTES)?)
     }
 
-    /// A rank's tensors, ready to be copied.
+    /// Prepares a rank's tensors for a copy.
     pub(crate) fn filling(&self, id: CheckpointId, rank: u32) -> Filling<'_> {
         let boxes = self.boxes(rank).into_iter();
         let tensors = boxes.map(|boxed| {
@@ -171,7 +172,7 @@ impl Subject {
         self.filling(id, rank).into_slot(arena, slot)
     }
 
-    /// Writes every rank's shard through an arena of its own; gives the manifest that would commit them.
+    /// Writes every rank's shard through an arena; returns the manifest that would commit them.
     pub(crate) fn write(
         &self,
         store: &Store,
@@ -188,7 +189,7 @@ impl Subject {
         self.manifest(id, parent, &seals)
     }
 
-    /// The manifest over what was written.
+    /// Builds the manifest over the written shards.
     pub(crate) fn manifest(
         &self,
         id: CheckpointId,
@@ -198,7 +199,7 @@ impl Subject {
         Manifest::from_seals(&self.job, id, parent, seals).map_err(TortureError::new)
     }
 
-    /// Writes and commits.
+    /// Writes and commits a checkpoint.
     pub(crate) fn save(
         &self,
         store: &Store,
@@ -209,15 +210,15 @@ impl Subject {
         Ok(())
     }
 
-    /// Loads a checkpoint as its own ranks would, every byte of every shard, and then as one rank alone would; compares
-    /// each byte and each state with what was saved.
+    /// Loads a checkpoint as its own ranks would, every byte of every shard, and then as a single rank would; compares
+    /// each byte and each state with the saved ones.
     pub(crate) fn load(&self, checkpoint: &Checkpoint, sources: &[&dyn ChunkSource]) -> Outcome {
         let step = checkpoint.manifest.step;
         if checkpoint.manifest.world_size != self.world {
             return Outcome::Wrong(format!("a world of {}", checkpoint.manifest.world_size));
         }
         for rank in 0..self.world {
-            // Nearest first: what this rank wrote supplies what several hold.
+            // The rank's own shard first: it supplies tensors that several ranks hold.
             let mut indexes = checkpoint.indexes.clone();
             indexes.sort_by_key(|index: &ShardIndex| (index.rank.0 != rank, index.rank));
             if checkpoint.indexes[rank as usize].state != self.state(rank, step) {
@@ -251,7 +252,7 @@ impl Subject {
     }
 }
 
-/// What a rank is about to save.
+/// Tensors and state that a rank is about to save.
 #[derive(Debug)]
 pub(crate) struct Filling<'a> {
     subject: &'a Subject,
@@ -262,18 +263,18 @@ pub(crate) struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    /// Copies it and seals it.
+    /// Copies the tensors into a slot and seals it.
     pub(crate) fn into_slot(self, arena: &Arena, slot: u32) -> Result<(), TortureError> {
         arena.fill(slot, &self.of(), &self.lent(), &self.state)?;
         Ok(())
     }
 
-    /// Describes it in a window; whoever reads there may begin.
+    /// Describes the image in a window; its reader may start.
     pub(crate) fn announce(&self, arena: &Arena) -> Result<Streaming, TortureError> {
         Ok(arena.begin_stream(WINDOW_SLOT, &self.of(), &self.lent(), &self.state)?)
     }
 
-    /// Passes what was described and seals it.
+    /// Streams the described image and seals it.
     pub(crate) fn pass(&self, arena: &Arena, streaming: Streaming) -> Result<(), TortureError> {
         arena.stream(streaming, &self.lent(), PATIENCE)?;
         Ok(())
@@ -293,7 +294,7 @@ impl Filling<'_> {
     }
 }
 
-/// Makes a sealed image durable; what the checkpoint `parent` has of it already is not written again.
+/// Makes a sealed image durable; chunks that the checkpoint `parent` already has are not written again.
 pub(crate) fn persist(
     store: &Store,
     image: &SealedImage<'_>,
@@ -304,7 +305,8 @@ pub(crate) fn persist(
     Ok(store.write_new(index, image, &known.unwrap_or_default())?.seal)
 }
 
-/// Makes an image durable that the rank of this generation passes through a window; `gone` says whether the rank is.
+/// Makes an image durable that the rank of this generation streams through a window; `gone` returns true once the rank
+/// is dead.
 pub(crate) fn take(
     store: &Store,
     arena: &Arena,
@@ -315,13 +317,13 @@ pub(crate) fn take(
     Ok(store.write_streamed(&image)?.seal)
 }
 
-/// How a load ended.
+/// Result of a load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Every byte and every state is what was saved.
+    /// Every byte and every state equals the saved one.
     Right,
-    /// It ended with an error that says this.
+    /// The load failed with this error.
     Refused(String),
-    /// It gave other bytes, and said nothing. The worst there is.
+    /// The load returned other bytes without an error: the worst result.
     Wrong(String),
 }

@@ -1,4 +1,4 @@
-//! How soon a line of the kernel log is in a case that a real controller shows to whoever asks for it.
+//! Delay from a kernel-log line to its case at a real controller.
 
 use std::io;
 use std::path::Path;
@@ -11,13 +11,13 @@ use super::site::Site;
 use super::{Found, quantile, sorted_millis};
 use crate::client::Client;
 
-/// Lines that are timed.
+/// Number of timed lines.
 const LINES: usize = 30;
-/// Between a line's case and the next line.
+/// Pause between a line's case and the next line.
 const PAUSE: Duration = Duration::from_millis(170);
-/// Between two questions.
+/// Interval between polls.
 const POLL: Duration = Duration::from_millis(5);
-/// Longest wait for a case, and for the agent to join.
+/// Maximum wait for a case, and for the agent to join.
 const LIMIT: Duration = Duration::from_secs(60);
 
 pub(super) async fn measure(library: &Path, found: &mut Found) -> io::Result<()> {
@@ -32,7 +32,7 @@ pub(super) async fn measure(library: &Path, found: &mut Found) -> io::Result<()>
     joined
         .await
         .ok_or_else(|| io::Error::other("the agent did not join the controller within a minute"))?;
-    // Nobody measures the making of matchers.
+    // The agent compiles its matchers now; that time is not part of the delay.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let (mut delays, mut missing) = (Vec::new(), 0);
     for _ in 0..LINES {
@@ -60,7 +60,7 @@ pub(super) async fn measure(library: &Path, found: &mut Found) -> io::Result<()>
     Ok(())
 }
 
-/// Whether a case holds a finding about a device.
+/// Returns `Some` if a case has a finding about `device`.
 async fn holds(client: &Client, device: &str) -> Option<()> {
     let cases = client.cases().await.ok()?;
     let about = |entity: &Entity| matches!(entity, Entity::Device { device: found, .. } if found.address == device);
@@ -68,7 +68,7 @@ async fn holds(client: &Client, device: &str) -> Option<()> {
     findings.any(|finding| about(&finding.entity)).then_some(())
 }
 
-/// Asks until there is an answer; nothing when it takes too long.
+/// Polls until there is an answer; `None` after [`LIMIT`].
 async fn until<T>(client: &Client, ask: impl AsyncFn(&Client) -> Option<T>) -> Option<T> {
     let end = Instant::now() + LIMIT;
     while Instant::now() < end {

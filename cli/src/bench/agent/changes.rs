@@ -1,4 +1,5 @@
-//! How soon an agent at its own pace sees what no line of a log tells: states that changed, and a driver that is wedged.
+//! Delay from a changed device state or a wedged driver to its finding, at the agent's default intervals. No log line
+//! reports these faults.
 
 use std::io;
 use std::path::Path;
@@ -9,16 +10,16 @@ use super::process::{self, Pace, until};
 use super::site::{Change, Site};
 use super::{Found, quantile, sorted_millis};
 
-/// Changes of each kind, each of another device.
+/// Changes of each kind, each of a different device.
 const EACH: usize = 4;
-/// Between two changes: no multiple of any interval, so that they fall into all parts of it.
+/// Interval between changes: not a multiple of any poll interval, so that changes fall into all parts of it.
 const EVERY: Duration = Duration::from_millis(1370);
-/// From the agent's coming to the first change: baselines are taken.
+/// Wait from the agent's start to the first change, for baselines.
 const SETTLE: Duration = Duration::from_secs(8);
-/// Longest wait for a finding.
+/// Maximum wait for a finding.
 const LAST: Duration = Duration::from_secs(30);
 
-/// A kind of change: its figure, the goal in milliseconds, and the changes.
+/// A kind of change: name of the figure, goal in milliseconds, and the changes.
 type Kind = (&'static str, f64, Vec<Change>);
 
 pub(super) async fn measure(library: &Path, found: &mut Found) -> io::Result<()> {
@@ -27,7 +28,7 @@ pub(super) async fn measure(library: &Path, found: &mut Found) -> io::Result<()>
     let _agent = process::agent(&site, "agent", library, &door.address(), Pace::Own)?;
     until("the agent did not come", || door.joined().then_some(())).await?;
     tokio::time::sleep(SETTLE).await;
-    // The wedge comes last: behind it the library tells nothing.
+    // The wedge comes last: after it the library answers no call.
     let kinds: [Kind; 4] = [
         (
             "adapter's port down to finding, worst",

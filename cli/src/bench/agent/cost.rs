@@ -1,5 +1,5 @@
-//! What an agent costs at a sample a second, beside the exporter that most nodes run: first while nothing is wrong, then while
-//! faults come, of which each line is timed until it is a finding.
+//! Resource use of an agent at one sample a second, next to the exporter that most nodes run: first without faults,
+//! then with faults, each line timed until its finding.
 
 use std::io;
 use std::path::Path;
@@ -12,11 +12,11 @@ use super::site::Site;
 use super::usage::{Usage, children};
 use super::{AGENT, Found, quantile, sorted_millis};
 
-/// Between the agent's coming and the measurement: matchers are made, baselines are taken.
+/// Wait from the agent's start to the measurement, for compiled matchers and baselines.
 const SETTLE: Duration = Duration::from_secs(5);
-/// Between two lines of the kernel log that are timed.
+/// Interval between timed kernel-log lines.
 const INJECT_EVERY: Duration = Duration::from_millis(400);
-/// Longest wait for the findings of the last lines.
+/// Maximum wait for the findings of the last lines.
 const LAST: Duration = Duration::from_secs(10);
 
 const GPU_CALLS: &str = "agent, GPU calls";
@@ -69,7 +69,8 @@ pub(super) async fn measure(library: &Path, time: Duration, found: &mut Found) -
     Ok(())
 }
 
-/// Lets the node live for a while: rank logs grow, the exporter is asked, and lines are timed where they are wanted.
+/// Runs the load of the node for `time`: rank logs grow, the exporter is scraped once a second, and lines are injected
+/// if `sent` is given.
 async fn work(
     site: &mut Site,
     mut exporter: Option<&mut Exporter>,

@@ -1,5 +1,5 @@
-//! A controller of the smallest kind: it takes what the agent sends, acknowledges it, and remembers when each device was
-//! first spoken of, and which class it was first given.
+//! Minimal controller: acknowledges what the agent sends, and records when each device and each class was first
+//! reported.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,18 +20,18 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Messages that may wait for the agent to take them.
+/// Capacity of the queue of answers to the agent.
 const ANSWERS: usize = 64;
 
 #[derive(Debug, Default)]
 struct Seen {
     joined: bool,
     acknowledged: u64,
-    /// By device, by class, and by both.
+    /// Time of the first report, by device, by class, and by both.
     first: BTreeMap<String, Instant>,
 }
 
-/// An open door; it closes with the runtime that it was opened in.
+/// Listening controller; closes with the runtime that it was opened in.
 pub(super) struct Door {
     seen: Arc<Mutex<Seen>>,
     address: SocketAddr,
@@ -51,12 +51,13 @@ impl Door {
         self.address.to_string()
     }
 
-    /// Whether an agent has come.
+    /// True if an agent has joined.
     pub(super) fn joined(&self) -> bool {
         lock(&self.seen).joined
     }
 
-    /// When this was first spoken of: a device, a class, or a device and its class with a space between them.
+    /// Returns the time of the first report of `what`: a device, a class, or a device and its class with a space
+    /// between them.
     pub(super) fn came(&self, what: &str) -> Option<Instant> {
         lock(&self.seen).first.get(what).copied()
     }

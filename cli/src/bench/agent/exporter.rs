@@ -1,4 +1,4 @@
-//! The exporter that most nodes run already, asked once a second as a monitoring system would.
+//! The exporter that most nodes run, scraped once a second as a monitoring system does.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,22 +9,22 @@ use super::process::Killed;
 use super::usage::Usage;
 use crate::child::die_with_parent;
 
-/// As Debian names it.
+/// Program name in Debian.
 pub(super) const NAME: &str = "prometheus-node-exporter";
 
-/// Longest wait for one answer.
+/// Maximum wait for one answer.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// A running exporter.
+/// Running exporter process.
 pub(super) struct Exporter {
     process: Killed,
     address: String,
 }
 
 impl Exporter {
-    /// Starts it; `None` where it is not installed.
+    /// Starts the exporter; `None` if it is not installed.
     pub(super) fn start() -> io::Result<Option<Self>> {
-        // Free a moment ago: the exporter takes no listener from others.
+        // The exporter accepts no inherited listener: a port is bound, released and passed on.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
         let started = die_with_parent(&mut Command::new(NAME))
             .arg(format!("--web.listen-address={address}"))
@@ -42,7 +42,7 @@ impl Exporter {
         }
     }
 
-    /// Asks for everything that it measures. That it is not up yet is no error.
+    /// Scrapes all metrics. A refused connection is no error: the exporter may not be up yet.
     pub(super) fn scrape(&mut self) -> io::Result<()> {
         let mut stream = match TcpStream::connect(&self.address) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),

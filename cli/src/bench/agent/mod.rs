@@ -1,13 +1,13 @@
-//! What an agent costs and how soon it sees: a real agent process on a made-up node.
+//! Resource use and detection delay of an agent: a real agent process on a simulated node.
 //!
-//! The node has 8 GPUs (the stand-in library), 8 network adapters (a folder in the form of sysfs), 64 rank logs that grow by
-//! a line a second, and a file for a kernel log. It is looked at three times: at a sample a second, what the agent costs
-//! while nothing is wrong and while faults come, and how soon a line of the kernel log is a finding (`cost`); at the agent's
-//! own pace, how soon a changed state and a wedged driver are findings (`changes`); and with a real controller, how soon a
-//! line is in a case (`cases`).
+//! The node has 8 GPUs (the stand-in library), 8 network adapters (a folder in the form of sysfs), 64 rank logs that
+//! grow by a line a second, and a file for a kernel log. Three measurements: at a sample a second, the agent's use
+//! without and with faults, and the delay from a kernel-log line to its finding (`cost`); at the agent's default
+//! intervals, the delay of a changed state and a wedged driver (`changes`); with a real controller, the delay from a
+//! line to its case (`cases`).
 //!
-//! Findings are taken at a controller's door: that is later than on the node by the way there, so a delay is an upper bound.
-//! Costs are those that the kernel counts for the agent's process and for the one that calls the GPU library. Absent: ranks,
+//! Findings are timed on arrival at a controller: that includes the transfer, so a delay is an upper bound. Resource
+//! use is what the kernel counts for the agent's process and for the one that calls the GPU library. Absent: ranks,
 //! real devices.
 
 mod cases;
@@ -27,14 +27,14 @@ use serde::Serialize;
 
 const AGENT: &str = "agent";
 
-/// One measured number.
+/// Measured number of a subject.
 #[derive(Debug, Serialize)]
 pub(crate) struct Figure {
     pub(crate) subject: &'static str,
     pub(crate) figure: &'static str,
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
-    /// What it is to stay below, where there is such a goal.
+    /// Upper limit of `value`, if there is such a goal.
     pub(crate) below: Option<f64>,
 }
 
@@ -44,7 +44,7 @@ impl Figure {
     }
 }
 
-/// All of it.
+/// All figures and notes of a measurement.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) figures: Vec<Figure>,
@@ -63,7 +63,7 @@ impl Found {
     }
 }
 
-/// Measures for `time` each what is measured over time, with `library` in place of the GPU library.
+/// Runs all measurements; the timed ones last `time` each. `library` replaces the GPU library.
 pub(crate) async fn measure(library: &Path, time: Duration) -> io::Result<Found> {
     let mut found = Found::default();
     cost::measure(library, time, &mut found).await?;
@@ -72,14 +72,14 @@ pub(crate) async fn measure(library: &Path, time: Duration) -> io::Result<Found>
     Ok(found)
 }
 
-/// In milliseconds, smallest first.
+/// Returns the delays in milliseconds, ascending.
 fn sorted_millis(delays: impl Iterator<Item = Duration>) -> Vec<f64> {
     let mut millis: Vec<f64> = delays.map(|delay| delay.as_secs_f64() * 1e3).collect();
     millis.sort_by(f64::total_cmp);
     millis
 }
 
-/// The smallest value that at least this share of the values does not exceed.
+/// Returns the smallest value that is not below this share of the values.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let place = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(place.saturating_sub(1)).copied().unwrap_or(f64::NAN)

@@ -1,4 +1,4 @@
-//! The processes that are measured: this program as an agent, and as a controller.
+//! Processes under measurement: this program as an agent and as a controller.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use super::site::Site;
 use crate::child::die_with_parent;
 
-/// Longest wait for a process to come up.
+/// Maximum wait for a process to start.
 const START: Duration = Duration::from_secs(60);
 
-/// A process that ends with this value.
+/// Child process that is killed on drop.
 pub(super) struct Killed(pub(super) Child);
 
 impl Drop for Killed {
@@ -22,16 +22,16 @@ impl Drop for Killed {
     }
 }
 
-/// How often an agent looks.
+/// Sampling intervals of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// Once a second at everything.
+    /// One second for every collector.
     EverySecond,
-    /// As it does when nobody says otherwise.
+    /// Default intervals of the agent.
     Own,
 }
 
-/// Starts an agent on a made-up node, with `library` in place of the GPU library.
+/// Starts an agent on the simulated node; `library` replaces the GPU library.
 pub(super) fn agent(site: &Site, name: &str, library: &Path, controller: &str, pace: Pace) -> io::Result<Killed> {
     let mut command = Command::new(std::env::current_exe()?);
     command
@@ -57,7 +57,7 @@ pub(super) fn agent(site: &Site, name: &str, library: &Path, controller: &str, p
     spawn(command, &site.state(name))
 }
 
-/// Starts a controller; gives its address as well.
+/// Starts a controller; returns it with its address.
 pub(super) async fn controller(site: &Site) -> io::Result<(Killed, String)> {
     let state = site.state("controller");
     let mut command = Command::new(std::env::current_exe()?);
@@ -80,7 +80,7 @@ fn spawn(mut command: Command, state: &Path) -> io::Result<Killed> {
     Ok(Killed(child))
 }
 
-/// Waits until there is something, a minute at most.
+/// Polls until `found` returns a value, for at most a minute.
 pub(super) async fn until<T>(otherwise: &str, mut found: impl FnMut() -> Option<T>) -> io::Result<T> {
     let end = Instant::now() + START;
     loop {

@@ -1,4 +1,4 @@
-//! The made-up node: files in the forms that an agent reads.
+//! The simulated node: files in the forms that an agent reads.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use rustix::time::{ClockId, clock_gettime};
 const DEVICES: usize = 8;
 const RANKS: usize = 64;
 
-/// Counters of an adapter's port, all 0.
+/// Counter files of an adapter's port, all 0.
 const COUNTERS: [&str; 12] = [
     "counters/link_downed",
     "counters/link_error_recovery",
@@ -25,7 +25,7 @@ const COUNTERS: [&str; 12] = [
     "hw_counters/roce_slow_restart",
 ];
 
-/// What every device of the node says of itself.
+/// State that every GPU of the simulated node reports.
 const HEALTHY: &str = "temperature * 55\nslowdown * 87\necc * 0\necc-corrected * 0\necc-aggregate * 0\n\
     ecc-corrected-aggregate * 0\npending * 0\nremapped * 0\nunrepaired * 0\nremapped-corrected * 0\n\
     remapped-uncorrected * 0\nretired-corrected * 0\nretired-uncorrected * 0\nrecovery * 0\nreasons * 0\n\
@@ -36,14 +36,14 @@ const HEALTHY: &str = "temperature * 55\nslowdown * 87\necc * 0\necc-corrected *
     fabric * 3\nfabric-status * 0\nfabric-health * 426\nfabric-summary * 1\nnvlink-integrity-errors * 0\n\
     nvlink-symbol-errors * 0\nnvlink-symbol-ber * 271\nnvlink-effective-ber * 0\nnvlink-strained * 0\n";
 
-/// The files of the node; they go with this value.
+/// Files of the simulated node; removed on drop.
 pub(super) struct Site {
     folder: tempfile::TempDir,
     ranks: Vec<File>,
     kernel: File,
     steps: u64,
     lines: u32,
-    /// What was added to the scenario since.
+    /// Facts added to the scenario after construction.
     facts: String,
 }
 
@@ -72,7 +72,7 @@ impl Site {
         })
     }
 
-    /// The folder of a process of this name.
+    /// State directory of the process `name`.
     pub(super) fn state(&self, name: &str) -> PathBuf {
         self.folder.path().join("state").join(name)
     }
@@ -93,7 +93,7 @@ impl Site {
         (0..RANKS).map(|rank| rank_log(self.folder.path(), rank))
     }
 
-    /// Every rank completes a step and says so.
+    /// Appends one step line to the log of every rank.
     pub(super) fn train(&mut self) -> io::Result<()> {
         self.steps += 1;
         let step = self.steps;
@@ -104,7 +104,7 @@ impl Site {
         Ok(())
     }
 
-    /// Writes a line about a device that was not named before into the kernel log; gives the device's address.
+    /// Appends a kernel-log line about a new device; returns the device's address.
     pub(super) fn inject(&mut self) -> io::Result<String> {
         self.lines += 1;
         let number = self.lines;
@@ -119,7 +119,7 @@ impl Site {
     }
 }
 
-/// A fault of a device that is seen by looking at it, not by a line of a log.
+/// Device fault that is visible by polling, not by a log line.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change {
     /// The port of an adapter goes down.
@@ -128,12 +128,12 @@ pub(super) enum Change {
     Narrow(usize),
     /// An NVLink of a GPU goes down.
     NvlinkDown(usize),
-    /// A call into the GPU library does not return any more.
+    /// Calls into the GPU library no longer return.
     Wedged,
 }
 
 impl Change {
-    /// What is said of it: a device and a class, or a class.
+    /// Returns the expected finding: a device and a class, or a class.
     pub(super) fn finding(self) -> String {
         match self {
             Self::PortDown(number) => format!("mlx5_{number} nic-link-down"),
@@ -145,7 +145,7 @@ impl Change {
 }
 
 impl Site {
-    /// Makes it so.
+    /// Applies the change to the files.
     pub(super) fn change(&mut self, change: Change) -> io::Result<()> {
         let sysfs = self.sysfs();
         match change {
@@ -162,7 +162,7 @@ impl Site {
         }
     }
 
-    /// Adds a fact to the scenario, in one step: no call sees half of it.
+    /// Adds a fact to the scenario and replaces the file atomically, so that no call reads half of it.
     fn state_fact(&mut self, fact: &str) -> io::Result<()> {
         self.facts.push_str(fact);
         self.facts.push('\n');
@@ -172,7 +172,7 @@ impl Site {
     }
 }
 
-/// PCI address of a GPU: the stand-in of its library numbers buses by index.
+/// PCI address of a GPU: the stand-in library numbers buses by index.
 fn gpu(number: usize) -> String {
     format!("0000:{number:02x}:00.0")
 }

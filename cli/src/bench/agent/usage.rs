@@ -1,21 +1,21 @@
-//! What the kernel counts for processes: processor time, memory, reads.
+//! Kernel counters of processes: processor time, memory, reads.
 
 use std::fs;
 use std::io;
 
 use super::Figure;
 
-/// Ticks of a second in `/proc/PID/stat`: 100 on every Linux that this program runs on.
+/// Clock ticks per second in `/proc/PID/stat`: 100 on every Linux that this program runs on.
 const TICKS: f64 = 100.0;
 
-/// Of one process, or of several together.
+/// Counters of one process, or the sum of several.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Usage {
     cpu_s: f64,
     rss_bytes: f64,
-    /// A page that several processes have counts for each of them in part: the program's code, of which the agent runs twice.
+    /// Shared pages count in part for each process: the program's code, of which the agent runs twice.
     pss_bytes: f64,
-    /// Without pages of files, which the program shares with whoever runs it.
+    /// Without pages of files, which are shared with other processes of the same program.
     anonymous_bytes: f64,
     read_calls: f64,
     read_bytes: f64,
@@ -35,7 +35,7 @@ impl Usage {
         let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}"));
         let ticks = |place: usize| -> io::Result<f64> {
             let text = read("stat")?;
-            // The name in parentheses may hold anything; the fields after it begin with the third.
+            // The name in parentheses may contain any character; the fields after it begin with the third.
             let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest);
             let field = fields
                 .split_whitespace()
@@ -55,12 +55,12 @@ impl Usage {
         })
     }
 
-    /// Of both.
+    /// Adds two usages.
     pub(super) fn and(&self, other: &Self) -> Self {
         self.with(other, |one, two| one + two)
     }
 
-    /// What was used since `before`; memory as it is now.
+    /// Returns the use since `before`; memory keeps its current value.
     pub(super) fn since(&self, before: &Self) -> Self {
         Self {
             rss_bytes: self.rss_bytes,
@@ -82,7 +82,7 @@ impl Usage {
         }
     }
 
-    /// As figures, with the goals of the agent where they count.
+    /// Appends the usage as figures, with the agent's goals if `goals` is set.
     pub(super) fn figures(&self, subject: &'static str, seconds: f64, goals: bool, to: &mut Vec<Figure>) {
         let mut put = |figure, value, unit, below: Option<f64>| {
             to.push(Figure {
@@ -108,14 +108,14 @@ impl Usage {
     }
 }
 
-/// The number behind a name; 0 where the kernel does not tell it.
+/// Parses the number after `name`; 0 if the kernel does not report it.
 fn number(text: &str, name: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let word = line.and_then(|rest| rest.split_whitespace().next());
     word.and_then(|word| word.parse().ok()).unwrap_or(0.0)
 }
 
-/// Processes that this one started.
+/// Returns the ids of the child processes of `parent`.
 pub(super) fn children(parent: u32) -> io::Result<Vec<u32>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {

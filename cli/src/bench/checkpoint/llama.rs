@@ -1,15 +1,15 @@
-//! A training state of the usual kind: a Llama-like model with Adam, 14 bytes a parameter.
+//! Typical training state: a Llama-like model with Adam, 14 bytes a parameter.
 //!
-//! bf16 weight and fp32 master, first and second moment for every parameter, and one fp32 step counter; every tensor is cut
-//! along its first dimension over the ranks, as fully sharded training does. Bytes follow from the tensor's name and the
-//! element's place in the whole tensor, so that any resharding can be checked to the bit.
+//! bf16 weight and fp32 master, first and second moment for every parameter, and one fp32 step counter; every tensor is
+//! cut along its first dimension over the ranks, as fully sharded training does. Bytes follow from the tensor's name
+//! and the element's place in the whole tensor, so that any resharding can be checked to the bit.
 
 use rankguard_checkpoint::format::{Dtype, TensorBox};
 
-/// Bytes a parameter.
+/// Bytes per parameter.
 const BYTES: f64 = 14.0;
 
-/// What is kept for each parameter.
+/// Tensors of each parameter, with their types.
 const KEPT: [(&str, Dtype); 4] = [
     ("weight", Dtype::Bf16),
     ("master", Dtype::F32),
@@ -17,7 +17,7 @@ const KEPT: [(&str, Dtype); 4] = [
     ("exp_avg_sq", Dtype::F32),
 ];
 
-/// Names and shapes of the parameters of a model whose state is about `gib` GiB.
+/// Returns names and shapes of the parameters of a model with a state of about `gib` GiB.
 fn parameters(gib: f64) -> Vec<(String, Vec<u64>)> {
     let (hidden, inner, vocabulary) = if gib < 0.4 {
         (256, 704, 2048)
@@ -45,7 +45,7 @@ fn parameters(gib: f64) -> Vec<(String, Vec<u64>)> {
     all
 }
 
-/// What rank `rank` of `world` holds.
+/// Returns the boxes that rank `rank` of `world` holds.
 pub(super) fn boxes(gib: f64, rank: u64, world: u64) -> Vec<TensorBox> {
     let mut boxes = Vec::new();
     for (name, shape) in parameters(gib) {
@@ -65,7 +65,7 @@ pub(super) fn boxes(gib: f64, rank: u64, world: u64) -> Vec<TensorBox> {
     boxes
 }
 
-/// The bytes of a box, two a time: the smallest element.
+/// Generates the bytes of a box, two at a time: the smallest element.
 fn pairs(boxed: &TensorBox) -> impl Iterator<Item = [u8; 2]> {
     let seed = boxed.name.bytes().fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3)
@@ -85,7 +85,8 @@ pub(super) fn fill(boxed: &TensorBox, out: &mut [u8]) {
     }
 }
 
-/// Whether `bytes` is exactly what [`fill`] makes. Takes no memory: what a process holds is measured, too.
+/// True if `bytes` is exactly what [`fill`] generates. Allocates nothing, because the memory of the process is
+/// measured.
 pub(super) fn holds(boxed: &TensorBox, bytes: &[u8]) -> bool {
     bytes.chunks_exact(2).zip(pairs(boxed)).all(|(is, pair)| is == pair)
 }

@@ -1,9 +1,9 @@
-//! What the system says of memory, load and filesystems.
+//! Memory, load and filesystems, as the system reports them.
 
 use std::fs;
 use std::path::Path;
 
-/// A number of `/proc/ID/status`, in bytes; 0 where the system does not tell it.
+/// Reads a number of `/proc/ID/status`, in bytes; 0 if the system does not report it.
 fn told(status: &str, name: &str) -> u64 {
     let line = status
         .lines()
@@ -16,17 +16,17 @@ fn status(id: u32) -> String {
     fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default()
 }
 
-/// What a process holds for itself, in bytes: every page that is neither a file's nor shared.
+/// Returns the anonymous memory of a process, in bytes: pages that are neither of a file nor shared.
 pub(super) fn private(id: u32) -> u64 {
     told(&status(id), "RssAnon")
 }
 
-/// What it holds of memory files, in bytes.
+/// Returns the memory-file (shmem) pages of a process, in bytes.
 pub(super) fn shared(id: u32) -> u64 {
     told(&status(id), "RssShmem")
 }
 
-/// A process from one moment on, for the most that it holds for itself meanwhile.
+/// Peak of a process's private memory since a starting point.
 #[derive(Debug)]
 pub(super) struct Watch {
     id: u32,
@@ -35,13 +35,13 @@ pub(super) struct Watch {
 
 impl Watch {
     pub(super) fn begin(id: u32) -> Self {
-        // The peak begins anew; where that is refused, what is held at the end has to do.
+        // Resets the peak; if that is refused, the value at the end is used instead.
         let _ = fs::write(format!("/proc/{id}/clear_refs"), "5");
         Self { id, start: status(id) }
     }
 
-    /// The most since the beginning. The system knows the peak of all pages together: those of files, which come as the
-    /// program's own text is first used, are taken off.
+    /// Returns the peak since the start. The system knows the peak of all pages together, so the growth of file pages
+    /// (the program's own text at first use) is subtracted.
     pub(super) fn most(&self) -> u64 {
         let now = status(self.id);
         let (before, after) = (|name| told(&self.start, name), |name| told(&now, name));
@@ -55,14 +55,14 @@ impl Watch {
     }
 }
 
-/// Running processes, averaged over the last minute.
+/// Average number of running processes over the last minute.
 pub(super) fn load_average() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let first = text.split_ascii_whitespace().next();
     first.and_then(|load| load.parse().ok()).unwrap_or_default()
 }
 
-/// Type of the filesystem that `dir` is on: of the longest mount point that leads there.
+/// Type of the filesystem of `dir`: that of the longest matching mount point.
 pub(super) fn filesystem(dir: &Path) -> String {
     let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Saving and loading a training state, beside what memory and disk of this machine can do at all.
+//! Saving and loading a training state, next to the limits of memory and disk of this machine.
 //!
-//! Ranks are processes of this binary; the bench itself does what an agent does: it owns the arenas, writes sealed images to
-//! a real store and commits. References (a plain copy with the same number of threads; the same bytes written and read past
-//! the page cache) take turns with the engine in every round; the first round is thrown away but for the first save, which is
-//! told separately; then medians.
+//! Ranks are processes of this binary; the bench does the agent's part: it owns the arenas, writes sealed images to a
+//! real store and commits. References (a plain copy with the same number of threads; the same bytes written and read
+//! past the page cache) alternate with the engine in every round. The first round is discarded except for the first
+//! save, which is reported separately; figures are medians.
 
 mod llama;
 mod memory;
@@ -22,34 +22,34 @@ use serde::Serialize;
 
 pub(crate) use rank::{Place, run as run_rank};
 
-/// The job's name in the store.
+/// Name of the job in the store.
 const JOB: &str = "bench";
 
-/// What is measured.
+/// Parameters of a measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
-    /// Size of the whole state.
+    /// Size of the whole state in GiB.
     pub(crate) gib: f64,
-    /// Ranks that save.
+    /// Number of ranks that save.
     pub(crate) ranks: u32,
-    /// Rounds that count.
+    /// Number of rounds that count, after a discarded one.
     pub(crate) rounds: usize,
-    /// Saves until memory is looked at again.
+    /// Number of saves: those before the first load, and those of the rounds.
     pub(crate) saves: usize,
-    /// Memory of a rank whose image passes through, bytes.
+    /// Window of a streaming rank, in bytes.
     pub(crate) window: u64,
-    /// Where the store is made; removed afterwards.
+    /// Parent directory of the store; the store is removed afterwards.
     pub(crate) dir: PathBuf,
 }
 
-/// Ratios first, then what they are made of. Seconds are of the slowest rank, medians of the rounds.
+/// Ratios first, then their inputs. Seconds are of the slowest rank, medians of the rounds.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Figures {
     pub(crate) stall_over_memcpy: f64,
     pub(crate) first_stall_over_memcpy: f64,
     pub(crate) durable_over_odirect_write: f64,
     pub(crate) load_over_odirect_read: f64,
-    /// The same, where both fill memory that nobody has touched.
+    /// As `load_over_odirect_read`, with both reading into untouched memory.
     pub(crate) fresh_load_over_odirect_read: f64,
     pub(crate) warm_load_gb_per_s: f64,
     pub(crate) bytes_read_over_needed: f64,
@@ -64,35 +64,35 @@ pub(crate) struct Figures {
     pub(crate) machine: Machine,
 }
 
-/// What saving holds beside the state itself, in all processes together, in bytes.
+/// Memory that saving needs in addition to the state, in all processes together, in bytes.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Memory {
-    /// One slot a rank: the image, and what is used of the area for the tables that describe it.
+    /// One slot per rank: the image, and the used part of the area for the tables that describe it.
     pub(crate) arenas_bytes: u64,
-    /// Arenas and what processes grew by, after the first save.
+    /// Arenas and growth of the processes, after the first save.
     pub(crate) first_save_bytes: u64,
-    /// The most of it while a save went on: every process's own peak.
+    /// Peak during a save: sum of every process's own peak.
     pub(crate) peak_bytes: u64,
-    /// The same once loads went between: what they leave in the trainers' heaps is in it.
+    /// Peak with loads between saves, which includes memory that loads leave in the trainers' heaps.
     pub(crate) peak_with_loads_bytes: u64,
-    /// After so many saves one after the other ...
+    /// Number of saves before `last_save_bytes` is measured.
     pub(crate) saves: usize,
-    /// ... there is so much of it.
+    /// Arenas and growth of the processes, after the last of `saves`.
     pub(crate) last_save_bytes: u64,
-    /// What this process holds more than at its start when all is over; the ranks have ended.
+    /// Growth of this process at the end, after the ranks have ended.
     pub(crate) left_bytes: u64,
 }
 
 /// Saves through windows smaller than the images.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Streaming {
-    /// Of each rank.
+    /// Window of each rank.
     pub(crate) window_bytes: u64,
-    /// The most that windows and all processes held beside the state while a save went on ...
+    /// Peak of windows and all processes in addition to the state, during a save.
     pub(crate) peak_bytes: u64,
-    /// ... over the state.
+    /// `peak_bytes` divided by the size of the state.
     pub(crate) memory_over_state: f64,
-    /// The trainer waits for the disk: all of the write but the last window.
+    /// The trainer waits for the disk: for the whole write except the last window.
     pub(crate) stall_over_odirect_write: f64,
     pub(crate) durable_over_odirect_write: f64,
     pub(crate) cpu_s_per_gib: f64,
@@ -100,7 +100,7 @@ pub(crate) struct Streaming {
     pub(crate) durable_s: f64,
 }
 
-/// A load on another number of ranks.
+/// Load on another number of ranks.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Reshard {
     pub(crate) from: u32,
@@ -129,7 +129,7 @@ pub(crate) struct Raw {
     pub(crate) save_cpu_s: f64,
 }
 
-/// What it was measured on.
+/// Machine and conditions of the measurement.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Machine {
     pub(crate) cores: usize,
@@ -142,7 +142,7 @@ pub(crate) struct Machine {
     pub(crate) filesystem: String,
 }
 
-/// Measures everything.
+/// Runs all measurements.
 pub(crate) fn measure(options: &Options) -> io::Result<Figures> {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let threads = (cores / options.ranks.max(1) as usize).clamp(1, 8);
@@ -166,7 +166,7 @@ pub(crate) fn measure(options: &Options) -> io::Result<Figures> {
     Ok(figures)
 }
 
-/// The middle one.
+/// Returns the middle value.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! How long the plan of a restore takes.
+//! Planning time of a restore.
 
 use std::hint::black_box;
 use std::io;
@@ -9,8 +9,8 @@ use rankguard_model::{Generation, JobId, Rank, Step};
 
 use super::JOB;
 
-/// Planning 10,000 tensors from 512 ranks on 768: all loads of one rank after the other would be the same work again, so the
-/// plan of every rank is counted together.
+/// Times the plan of one rank out of 768 for 10,000 tensors saved by 512 ranks. Every rank repeats the same work, so
+/// one rank is measured.
 pub(super) fn plan_seconds() -> io::Result<f64> {
     const TENSORS: u64 = 10_000;
     const ROWS: u64 = 1536;

@@ -23,29 +23,29 @@ use super::llama;
 use super::words::{Ask, Destination, Tier, Told};
 use crate::out;
 
-/// Bytes of one transfer past the page cache.
+/// Bytes of one read past the page cache.
 const BLOCK: usize = 1 << 20;
-/// Bytes of a write of the reference: more of them at once made no disk faster that was met.
+/// Bytes per write of the reference: larger writes were not faster on any tested disk.
 const STRETCH: usize = 16 << 20;
 
-/// Places and lengths of such transfers are multiples of this.
+/// Alignment of offsets and lengths of direct transfers.
 const SECTOR: usize = 4096;
 
-/// Steps of training before the save, to know how long a step takes.
+/// Training steps before the save, to measure the usual duration of a step.
 const STEPS_BEFORE: usize = 40;
 
-/// How long the bench may take nothing out of a window.
+/// Maximum time without progress of the consumer of a window.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Its place and its arenas.
+/// Rank number and arenas of a bench rank.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) rank: u32,
     pub(crate) world: u32,
     pub(crate) gib: f64,
-    /// Copying threads.
+    /// Number of copying threads.
     pub(crate) threads: usize,
-    /// Paths of the arenas of all ranks that save; its own is the `rank`th.
+    /// Paths of the arenas of all ranks that save; the own arena is the `rank`th.
     pub(crate) arenas: Vec<PathBuf>,
 }
 
@@ -53,24 +53,24 @@ struct State {
     place: Place,
     tensors: Vec<(TensorBox, Vec<u8>)>,
     arenas: Vec<Arena>,
-    /// Where copies and loads go; touched before anything is measured.
+    /// Target of copies and loads; touched before anything is measured.
     spare: Vec<u8>,
     bytes: usize,
 }
 
-/// What is loaded.
+/// Source of a load.
 struct Load {
     store: PathBuf,
     step: u64,
     tier: Tier,
-    /// Whether the bytes are compared with what was saved.
+    /// True if the bytes are compared with the saved ones.
     check: bool,
 }
 
-/// Obeys until it is told to end or the bench is gone.
+/// Runs commands until [`Ask::End`] or the end of standard input.
 pub(crate) fn run(place: Place) -> io::Result<()> {
     let (say, heard) = channel();
-    // A thread of its own, so that training hears when to stop.
+    // A separate thread, so that training can receive [`Ask::Stop`].
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
             let ask = serde_json::from_str::<Ask>(&line);
@@ -116,13 +116,14 @@ impl State {
             spare: Vec::new(),
             bytes,
         };
-        // With room for the whole blocks that a reference reads, so that nothing of the bench's own grows later.
+        // Includes room for the whole blocks that a reference reads, so that the bench's own memory does not grow
+        // later.
         let blocks = (state.arenas.len() + 1) * BLOCK;
         state.touch(bytes + blocks);
         Ok(state)
     }
 
-    /// Memory for `length` bytes that begins at a whole sector.
+    /// Returns touched memory of at least `length` bytes, aligned to a sector.
     fn touch(&mut self, length: usize) -> &mut [u8] {
         let needed = length.next_multiple_of(BLOCK) + SECTOR;
         if self.spare.len() < needed {
@@ -185,7 +186,7 @@ impl State {
         }
     }
 
-    /// With as many threads as the fill has, each a part of every tensor's bytes.
+    /// Copies all tensors with as many threads as the fill has, each a part of every tensor's bytes.
     fn memcpy(&mut self) -> Told {
         let (bytes, threads) = (self.bytes, self.place.threads);
         self.touch(bytes);
@@ -299,7 +300,7 @@ impl State {
         }
     }
 
-    /// What a save costs a trainer whose core has nothing to spare.
+    /// Measures the cost of a save for a trainer that keeps its core busy.
     fn train(&self, slot: u32, step: u64, heard: &Receiver<Ask>) -> io::Result<Told> {
         let mut work = Work::new();
         let before: Vec<f64> = (0..STEPS_BEFORE).map(|_| work.step()).collect();
@@ -323,7 +324,7 @@ impl State {
     }
 }
 
-/// A step of training as far as the processor sees it: arithmetic on what its caches hold.
+/// A training step as the processor sees it: arithmetic on data in its caches.
 struct Work {
     numbers: Vec<f32>,
 }
@@ -335,7 +336,7 @@ impl Work {
         }
     }
 
-    /// About ten milliseconds; gives how many seconds they were.
+    /// Computes for about ten milliseconds; returns the duration in seconds.
     fn step(&mut self) -> f64 {
         let start = Instant::now();
         for _ in 0..1200 {
@@ -348,7 +349,7 @@ impl Work {
     }
 }
 
-/// `length` bytes that begin at a whole sector, of memory that nobody has touched.
+/// Returns `length` bytes of untouched memory, aligned to a sector.
 fn untouched(fresh: &mut Vec<u8>, length: usize) -> &mut [u8] {
     *fresh = vec![0; length + SECTOR];
     let start = fresh.as_ptr().align_offset(SECTOR);
@@ -368,7 +369,7 @@ fn timed(work: impl FnOnce() -> io::Result<()>) -> io::Result<Told> {
 fn direct(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flag = i32::try_from(OFlags::DIRECT.bits()).expect("flags of open are an int");
     let opened = options.custom_flags(flag).open(path);
-    // Where the filesystem knows no direct transfers, the floor is its usual ones.
+    // Without direct transfers in the filesystem, the reference uses buffered ones.
     opened.or_else(|_| options.custom_flags(0).open(path))
 }
 
@@ -380,7 +381,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Reads part `rank` of `world` of a file, in whole blocks; gives how many bytes that are, rounded up to a block.
+/// Reads part `rank` of `world` of a file, in whole blocks; returns the bytes read, rounded up to a block.
 fn read(path: &Path, rank: u64, world: u64, bytes: &mut [u8]) -> io::Result<usize> {
     let file = direct(OpenOptions::new().read(true), path)?;
     let blocks = file.metadata()?.len().div_ceil(BLOCK as u64);
@@ -401,7 +402,7 @@ fn read(path: &Path, rank: u64, world: u64, bytes: &mut [u8]) -> io::Result<usiz
     Ok((to - from) as usize * BLOCK)
 }
 
-/// Processor time of this process.
+/// Returns the processor time of this process.
 pub(super) fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,4 +1,4 @@
-//! The ranks as the bench sees them: processes that are told what to do, one line a message.
+//! Rank processes as the bench controls them: one JSON line per message.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use super::words::{Ask, Told};
 use crate::child::die_with_parent;
 
-/// One process.
+/// Process of one rank.
 #[derive(Debug)]
 pub(super) struct RankProcess {
     child: Child,
@@ -16,7 +16,7 @@ pub(super) struct RankProcess {
 }
 
 impl RankProcess {
-    /// Starts it and waits until it has made its state.
+    /// Starts all ranks and waits until each has built its state.
     pub(super) fn start_all(world: u32, gib: f64, threads: usize, arenas: &[PathBuf]) -> io::Result<Vec<Self>> {
         let start = |rank: u32| {
             let mut command = Command::new(std::env::current_exe()?);
@@ -43,14 +43,14 @@ impl RankProcess {
         Ok(all)
     }
 
-    /// Tells it to do something.
+    /// Sends a command to the rank.
     pub(super) fn say(&mut self, ask: &Ask) -> io::Result<()> {
         let mut line = serde_json::to_vec(ask)?;
         line.push(b'\n');
         self.say.write_all(&line)
     }
 
-    /// What it says of it.
+    /// Receives the result of a command.
     pub(super) fn hear(&mut self) -> io::Result<Told> {
         let mut line = String::new();
         if self.hear.read_line(&mut line)? == 0 {
@@ -70,7 +70,7 @@ impl RankProcess {
     }
 }
 
-/// All of them do the same at the same time; gives what each says.
+/// Runs one command on all ranks at the same time; returns their results.
 pub(super) fn all_do(ranks: &mut [RankProcess], ask: impl Fn(usize) -> Ask) -> io::Result<Vec<Told>> {
     for (nth, rank) in ranks.iter_mut().enumerate() {
         rank.say(&ask(nth))?;
@@ -80,7 +80,7 @@ pub(super) fn all_do(ranks: &mut [RankProcess], ask: impl Fn(usize) -> Ask) -> i
 
 impl Drop for RankProcess {
     fn drop(&mut self) {
-        // It ends by itself when its input does; what became of it is of no interest any more.
+        // The rank ends when its input ends; its exit status is not needed.
         if self.say(&Ask::End).is_err() {
             let _ = self.child.kill();
         }

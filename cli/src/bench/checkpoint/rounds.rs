@@ -1,4 +1,4 @@
-//! The rounds: references and the engine by turns.
+//! Rounds of the measurement: references alternate with the engine.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -16,14 +16,14 @@ use super::ranks::{RankProcess, all_do};
 use super::words::{Ask, Destination, Tier, Told};
 use super::{Figures, JOB, Memory, Options, Reshard, llama, median, memory};
 
-/// Arenas of this node, one a rank, and the store they are written to.
+/// Arenas of this node, one per rank, and their store.
 pub(super) struct Node {
     arenas: Vec<Arena>,
     store: Store,
     dir: PathBuf,
 }
 
-/// What one save took.
+/// Duration of one save, in seconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Save {
     pub(super) stall: f64,
@@ -31,7 +31,7 @@ pub(super) struct Save {
     pub(super) cpu: f64,
 }
 
-/// Saves, loads and references with the ranks that were asked for, then other numbers of ranks.
+/// Measures saves, loads and references with the configured ranks, then loads on other numbers of ranks.
 pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) -> io::Result<()> {
     let dir = tempfile::Builder::new()
         .prefix("rankguard-bench-")
@@ -109,7 +109,7 @@ pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) 
     Ok(())
 }
 
-/// Saves one after the other, before a load has left anything in the trainers' heaps; gives the first.
+/// Runs saves before any load has left memory in the trainers' heaps; returns the first save.
 fn saves_alone(
     node: &Node,
     ranks: &mut [RankProcess],
@@ -131,8 +131,8 @@ fn saves_alone(
     Ok(first.unwrap_or_default())
 }
 
-/// What saving takes beside the state: the arenas, and what the processes hold for themselves more than when they were
-/// ready for the first save.
+/// Memory that saving needs in addition to the state: the arenas, and the growth of the processes since they were ready
+/// for the first save.
 pub(super) struct Extra {
     processes: Vec<u32>,
     before: u64,
@@ -150,7 +150,7 @@ impl Extra {
         }
     }
 
-    /// Each process is watched while it saves; their peaks are added up, whether they fell together or not.
+    /// Records the peak of each process during a save. Peaks are summed, even if they were not simultaneous.
     pub(super) fn watch(&mut self, node: &Node, save: impl FnOnce() -> io::Result<Save>) -> io::Result<Save> {
         let watched: Vec<Watch> = self.processes.iter().copied().map(Watch::begin).collect();
         let saved = save()?;
@@ -169,7 +169,7 @@ pub(super) fn slowest(told: &[Told]) -> f64 {
     told.iter().map(|told| told.seconds).fold(0.0, f64::max)
 }
 
-/// Bytes read over bytes needed.
+/// Returns bytes read over bytes needed.
 fn ratio(told: &[Told]) -> f64 {
     let sum = |pick: fn(&Told) -> u64| told.iter().map(pick).sum::<u64>() as f64;
     sum(|told| told.read) / sum(|told| told.needed)
@@ -180,7 +180,7 @@ impl Node {
         Self::of(options, ranks, dir, |name, bytes| Arena::create(name, 1, bytes))
     }
 
-    /// One whose ranks save through windows.
+    /// Creates a node with ranks that save through windows.
     pub(super) fn windowed(options: &Options, dir: &Path) -> io::Result<Self> {
         let window = |name: &str, bytes| Arena::windowed(name, bytes, options.window);
         Self::of(options, options.ranks, dir, window)
@@ -203,8 +203,8 @@ impl Node {
         })
     }
 
-    /// A load from disk, between two plain reads of the same files: what the disk gives changes from second to second. Gives
-    /// what every rank says of the load, and how long a read took on average.
+    /// Loads from disk between two plain reads of the same files, because the throughput of the disk changes from
+    /// second to second. Returns the result of every rank and the mean duration of the two reads.
     fn cold(
         &self,
         ranks: &mut [RankProcess],
@@ -234,18 +234,19 @@ impl Node {
         Ok((cold, f64::midpoint(before, read(ranks)?)))
     }
 
-    /// Memory that the arenas take.
+    /// Memory of all arenas, in bytes.
     fn held(&self) -> io::Result<u64> {
         self.arenas.iter().map(Arena::held_bytes).sum()
     }
 
-    /// Where other processes find the arenas.
+    /// Paths of the arenas for other processes.
     pub(super) fn paths(&self) -> Vec<PathBuf> {
         let path = |arena: &Arena| format!("/proc/{}/fd/{}", std::process::id(), arena.as_fd().as_raw_fd()).into();
         self.arenas.iter().map(path).collect()
     }
 
-    /// All ranks save; each image is written as soon as it is sealed, or as it passes, and the manifest when all are there.
+    /// Saves all ranks: each image is written once it is sealed, or while it streams; the manifest is committed after
+    /// all images.
     pub(super) fn save(&self, ranks: &mut [RankProcess], step: u64) -> io::Result<Save> {
         self.arenas
             .iter()
@@ -266,14 +267,14 @@ impl Node {
                 rank.say(ask)?;
                 let told = rank.hear()?;
                 if arena.geometry().is_windowed() {
-                    // That was word of what comes.
+                    // The first message announces the stream; the result follows after it.
                     let image = arena.streamed(0, Generation(1), &|| false).map_err(io::Error::other)?;
                     let written = self.store.write_streamed(&image).map_err(io::Error::other)?;
                     return Ok((rank.hear()?, written.seal));
                 }
                 let image = arena.sealed(0).map_err(io::Error::other)?;
                 let write = || self.store.write_shard(image.index(), &image);
-                // As an agent does it.
+                // As the agent writes a shard.
                 let written = in_background("shard-writer", write).map_err(io::Error::other)?;
                 Ok((told, written.seal))
             };
@@ -293,7 +294,7 @@ impl Node {
         Ok(told)
     }
 
-    /// Every rank loads what it holds.
+    /// Loads on every rank the boxes that it holds.
     pub(super) fn load(
         &self,
         ranks: &mut [RankProcess],
@@ -313,7 +314,7 @@ impl Node {
         })
     }
 
-    /// Training time that one save costs when every core computes.
+    /// Measures the training time that one save costs while every core computes.
     fn train(&self, ranks: &mut [RankProcess], step: u64) -> io::Result<f64> {
         self.arenas
             .iter()
@@ -337,7 +338,7 @@ fn id(step: u64) -> CheckpointId {
     }
 }
 
-/// Saved by `from` ranks, loaded by `to`.
+/// Measures loads by `to` ranks of a checkpoint saved by `from` ranks.
 fn reshard(options: &Options, from: u32, to: u32, rounds: usize, dir: &Path) -> io::Result<Reshard> {
     let node = Node::new(options, from, &dir.join(format!("store-{from}-{to}")))?;
     let mut savers = RankProcess::start_all(from, options.gib, 1, &node.paths())?;

@@ -1,4 +1,4 @@
-//! Saves through windows smaller than the images: less memory, for which the trainer waits for the disk.
+//! Saves through windows smaller than the images: less memory, but the trainer waits for the disk.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use super::rounds::{Extra, Node, Save, slowest};
 use super::words::{Ask, Destination, Tier};
 use super::{Options, Streaming, median};
 
-/// Saves before anything else is done, for what they hold.
+/// Saves before any other work, to measure their memory.
 const ALONE: u64 = 3;
 
-/// Saves, and plain writes of the same bytes by turns.
+/// Measures saves that alternate with plain writes of the same bytes.
 pub(super) fn measure(options: &Options, threads: usize) -> io::Result<Streaming> {
     let dir = tempfile::Builder::new()
         .prefix("rankguard-bench-")
@@ -34,7 +34,7 @@ pub(super) fn measure(options: &Options, threads: usize) -> io::Result<Streaming
         }
         node.forget(step)?;
     }
-    // The first of them is thrown away.
+    // The first round is discarded.
     let (saves, writes) = (&saves[1..], &writes[1..]);
     let of = |pick: fn(&Save) -> f64| median(saves.iter().map(pick).collect());
     let over = |pick: fn(&Save) -> f64| {

@@ -1,27 +1,27 @@
-//! What the bench and its ranks say to each other: a line of JSON a message.
+//! Messages between the bench and its ranks: one JSON line each.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// What a rank is told to do.
+/// Command to a rank.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Ask {
-    /// Copies all tensors into memory that was touched before: the floor of a stall.
+    /// Copies all tensors into touched memory: the lower bound of a stall.
     Memcpy,
-    /// Copies all tensors into a slot of the arena, digests them and seals the slot. Where that is a window it says so before
-    /// the first byte, too.
+    /// Copies all tensors into a slot of the arena, digests them and seals the slot. For a window the rank also sends a
+    /// message before the first byte.
     Fill { slot: u32, step: u64 },
-    /// Writes as many bytes as the image has to a file, past the page cache, and syncs it: the floor of a save.
+    /// Writes as many bytes as the image has to a file, past the page cache, and syncs it: the lower bound of a save.
     Write { path: PathBuf },
-    /// Reads this rank's share, part `rank` of `world`, of each file, past the page cache: the floor of a load of them.
+    /// Reads this rank's share, part `rank` of `world`, of each file, past the page cache: the lower bound of a load.
     Read {
         paths: Vec<PathBuf>,
         rank: u64,
         world: u64,
         into: Destination,
     },
-    /// Loads what rank `rank` of `world` holds.
+    /// Loads the boxes of rank `rank` of `world`.
     Load {
         store: PathBuf,
         step: u64,
@@ -31,7 +31,7 @@ pub(super) enum Ask {
         into: Destination,
         check: bool,
     },
-    /// Computes on this core, saves while it does, and goes on until it is told to stop.
+    /// Computes on this core, saves meanwhile, and continues until [`Ask::Stop`].
     Train { slot: u32, step: u64 },
     /// Ends the training of [`Ask::Train`].
     Stop,
@@ -39,16 +39,16 @@ pub(super) enum Ask {
     End,
 }
 
-/// What memory bytes are read into.
+/// Kind of memory that bytes are read into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Destination {
-    /// Memory that was touched before: the tensors of a trainer that has built its model.
+    /// Touched memory: the tensors of a trainer that has built its model.
     Touched,
-    /// Memory that nobody has touched: every page is made while it is filled.
+    /// Untouched memory: every page is allocated while it is filled.
     Fresh,
 }
 
-/// Where a load takes chunks from.
+/// Source of the chunks of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Tier {
     /// Arenas of this node, which hold the images of the ranks that saved.
@@ -57,19 +57,19 @@ pub(super) enum Tier {
     Disk,
 }
 
-/// What it says of it.
+/// Result of a command.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Told {
-    /// How long it took.
+    /// Duration of the command, in seconds.
     pub(super) seconds: f64,
-    /// Processor time of the whole process meanwhile.
+    /// Processor time of the whole process during the command, in seconds.
     pub(super) cpu: f64,
-    /// Bytes that were read, where something was.
+    /// Bytes read; 0 for commands that read nothing.
     pub(super) read: u64,
-    /// Bytes that were needed.
+    /// Bytes that the load needed.
     pub(super) needed: u64,
-    /// Training time that was lost, for [`Ask::Train`].
+    /// Lost training time for [`Ask::Train`], in seconds.
     pub(super) lost: f64,
-    /// What went wrong.
+    /// Error text of a failed command.
     pub(super) problem: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Words of `rankguard bench`.
+//! Options of `rankguard bench`.
 
 use std::path::PathBuf;
 
@@ -7,81 +7,73 @@ use clap::{Args, Subcommand};
 use crate::args::FormatArgs;
 use crate::commands::history::HistoryArgs;
 
-/// `bench`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BenchArgs {
-    /// What to measure.
     #[command(subcommand)]
     pub(crate) what: BenchAction,
 }
 
-/// `bench ...`.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum BenchAction {
-    /// Search a log with every signature, and have grep and ripgrep do the same
+    /// Search a log with every signature, and compare with grep and ripgrep
     Match(BenchMatchArgs),
-    /// Save and load a training state, and copy, write and read the same bytes plainly
+    /// Save and load a training state, and compare with plain copies, writes and reads of the same bytes
     Checkpoint(BenchCheckpointArgs),
-    /// Feed made-up history through the brain, and have pandas do the same
+    /// Replay generated history through the controller logic, and compare with pandas
     #[command(disable_help_flag = true)]
     Replay(HistoryArgs),
-    /// Run an agent on a made-up node of 8 GPUs, 8 adapters and 64 ranks: what it costs, how soon it sees
+    /// Run an agent on a simulated node of 8 GPUs, 8 adapters and 64 ranks: resource use and detection delay
     Agent(BenchAgentArgs),
-    /// One rank of `bench checkpoint`
+    /// Run one rank of `bench checkpoint`
     #[command(hide = true)]
     CheckpointRank(BenchRankArgs),
 }
 
-/// `bench agent`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BenchAgentArgs {
-    /// How long to measure, after the start
+    /// Duration of each measurement after the start, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(5..=3600))]
     pub(crate) seconds: u32,
-    /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
 
-/// `bench checkpoint`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BenchCheckpointArgs {
-    /// Size of the whole training state; 2 is what other programs are compared at
+    /// Size of the whole training state in GiB; use 2 to compare with other programs
     #[arg(long, value_name = "GIB", default_value_t = 0.5, value_parser = gib)]
     pub(crate) gib: f64,
-    /// Ranks that save, each a process
+    /// Number of ranks that save, each a process
     #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) ranks: u32,
-    /// Rounds that count, after one that does not
+    /// Number of measured rounds, after one warm-up round
     #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = count)]
     pub(crate) rounds: usize,
-    /// Saves in all; memory is told after the first and the last
+    /// Number of saves, including the rounds; memory is reported after the first and the last save before the rounds
     #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = count)]
     pub(crate) saves: usize,
-    /// Memory of each rank in the rows of saves that stream through a window
+    /// Window of each rank in the rows of streaming saves, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
     pub(crate) window: u64,
-    /// Where the store is made, on the disk that is to be measured; the folder for temporary files if absent
+    /// Parent directory of the store, on the disk to measure [default: the directory for temporary files]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
 
-/// `bench checkpoint-rank`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BenchRankArgs {
-    /// Which one
+    /// Number of this rank
     #[arg(long)]
     pub(crate) rank: u32,
-    /// Of how many
+    /// Number of ranks
     #[arg(long)]
     pub(crate) world: u32,
-    /// Size of the whole state
+    /// Size of the whole state in GiB
     #[arg(long, value_parser = gib)]
     pub(crate) gib: f64,
-    /// Copying threads
+    /// Number of copying threads
     #[arg(long)]
     pub(crate) threads: usize,
     /// Arenas of all ranks
@@ -103,16 +95,14 @@ fn count(text: &str) -> Result<usize, String> {
     }
 }
 
-/// `bench match`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BenchMatchArgs {
-    /// Plain logs, as one; a healthy one is made where none is named
+    /// Plain log files, read as one log [default: a generated healthy log]
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Size of the log that is made
+    /// Size of the generated log in MiB
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) mib: u32,
-    /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }

@@ -8,7 +8,7 @@ use crate::exit::Exit;
 use crate::listing::{self, Column};
 use crate::out;
 
-/// A figure, what it should be, and what it is made of.
+/// A figure, its value and its goal.
 struct Row {
     figure: &'static str,
     value: f64,
@@ -21,7 +21,7 @@ const COLUMNS: &[Column<Line>] = &[
     ("aim", |it| it.aim.clone()),
 ];
 
-/// One printed line.
+/// Printed line of the table.
 #[derive(Debug, serde::Serialize)]
 struct Line {
     figure: String,
@@ -177,7 +177,7 @@ fn lines(figures: &Figures) -> Vec<Line> {
     lines
 }
 
-/// `bench checkpoint-rank`: one rank of the bench.
+/// Runs `bench checkpoint-rank`: one rank of the bench.
 pub(super) fn run_one_rank(args: &BenchRankArgs) -> Result<Exit, CliError> {
     let place = Place {
         rank: args.rank,

@@ -1,5 +1,5 @@
-//! `rankguard bench`: how fast this program is on this machine, beside the machine's limits and other tools. One file a
-//! subject.
+//! `rankguard bench`: performance of this program on this machine, next to the machine's limits and other tools. One
+//! file per subject.
 
 mod agent;
 mod args;

@@ -1,4 +1,4 @@
-//! Words of `rankguard checkpoint`.
+//! Options of `rankguard checkpoint`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,146 +12,135 @@ use super::plan::PlanArgs;
 use crate::args::{ControllerAddress, FormatArgs};
 use crate::commands::keep::KeepArgs;
 
-/// `checkpoint`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CheckpointArgs {
-    /// What to do with it.
     #[command(subcommand)]
     pub(crate) action: CheckpointAction,
 }
 
-/// `checkpoint ...`.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum CheckpointAction {
-    /// Committed checkpoints, and folders that are none
+    /// List committed checkpoints and incomplete folders
     Ls(StoreArgs),
     /// Read every byte and compare it with its digest
     Verify {
-        /// Which store.
         #[command(flatten)]
         store: StoreArgs,
-        /// Only this step
+        /// Restrict to this step
         #[arg(long)]
         step: Option<u64>,
     },
-    /// Why a checkpoint can or cannot be used
+    /// Explain why a checkpoint can or cannot be used
     Explain {
-        /// Its step
+        /// Step of the checkpoint
         step: u64,
-        /// Which store.
         #[command(flatten)]
         store: StoreArgs,
-        /// Ask this controller what memory has of it, and which nodes may be lost
+        /// Controller that reports the copies in memory, and which nodes may be lost
         #[command(flatten)]
         address: ControllerAddress,
     },
-    /// How often to checkpoint on which tier, with the reasoning and what else could be done
+    /// Plan the checkpoint interval of each tier, with the reasoning and alternatives
     Plan(PlanArgs),
-    /// What a checkpoint holds: tensors, ranks, where its bytes lie
+    /// Show the content of a checkpoint: tensors, ranks, location of its bytes
     Show(ShowArgs),
-    /// What differs between two checkpoints
+    /// Compare two checkpoints
     Diff(DiffArgs),
-    /// Write a checkpoint in a format that others read
+    /// Export a checkpoint to a format of other programs
     Export(ExportArgs),
-    /// Make a checkpoint of files that others wrote: safetensors, or a directory of torch.distributed.checkpoint
+    /// Import a checkpoint from safetensors, or from a directory of torch.distributed.checkpoint
     Import(ImportArgs),
-    /// Mirror committed checkpoints to an object store; goes on where it stopped, overwrites nothing
+    /// Mirror committed checkpoints to an object store; resumes where it stopped, overwrites nothing
     Push(PushArgs),
-    /// Bring checkpoints back from an object store, every byte checked
+    /// Fetch checkpoints from an object store and verify every byte
     Pull(PullArgs),
-    /// Put shards under parity, so that lost or damaged ones come back
+    /// Add parity to shards, so that lost or damaged ones can be restored
     Parity(ParityArgs),
-    /// Read all of a store at a capped rate and name what is damaged; 1 when something is
+    /// Read a whole store at a limited rate and list damage; exit code 1 if there is any
     Scrub(ScrubArgs),
-    /// Write good copies from other stores over what is damaged or missing
+    /// Replace damaged or missing parts with good copies from other stores
     Repair(RepairArgs),
-    /// Remove what no rule keeps, or say what would go
+    /// Remove checkpoints that no retention rule keeps; --dry-run only lists them
     Gc(GcArgs),
-    /// Damage, kill and starve a checkpoint of its own, and count what goes wrong
+    /// Test a scratch checkpoint with corruption, kills and disk faults, and count failures
     Torture(TortureArgs),
-    /// A victim of `torture`; started by it
+    /// Run a victim process of `torture`; started by it
     #[command(hide = true)]
     TortureHand {
-        /// What to do, as JSON
+        /// Operation of the victim, as JSON
         errand: String,
     },
 }
 
-/// `checkpoint show`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ShowArgs {
-    /// Its step, or STEP-gGENERATION; the newest generation where there are several
+    /// Step, or STEP-gGENERATION; without a generation the newest
     #[arg(value_name = "STEP")]
     pub(crate) which: Which,
-    /// What to list; JSON has it all
+    /// Content to list; JSON contains everything
     #[arg(long, value_enum, default_value_t = Part::Tensors)]
     pub(crate) list: Part,
-    /// Which store.
     #[command(flatten)]
     pub(crate) store: StoreArgs,
 }
 
-/// What `checkpoint show` lists.
+/// Content that `checkpoint show` lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
-    /// A line a tensor
+    /// Tensors, one line each
     Tensors,
-    /// A line a rank, with its small state
+    /// Ranks with their small state, one line each
     Ranks,
-    /// A line a file that holds bytes of it
+    /// Files that hold bytes of the checkpoint, one line each
     Origins,
 }
 
-/// `checkpoint diff`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DiffArgs {
-    /// The first: STEP or STEP-gGENERATION
+    /// First checkpoint: STEP or STEP-gGENERATION
     #[arg(value_name = "A")]
     pub(crate) before: Which,
-    /// The second
+    /// Second checkpoint: STEP or STEP-gGENERATION
     #[arg(value_name = "B")]
     pub(crate) after: Which,
-    /// Read what changed and tell by how much
+    /// Read changed tensors and report the size of the differences
     #[arg(long)]
     pub(crate) values: bool,
-    /// Which store.
     #[command(flatten)]
     pub(crate) store: StoreArgs,
 }
 
-/// `checkpoint export`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ExportArgs {
-    /// Its step, or STEP-gGENERATION
+    /// Step, or STEP-gGENERATION; without a generation the newest
     #[arg(value_name = "STEP")]
     pub(crate) which: Which,
-    /// The checkpoint store
+    /// Directory of the checkpoint store
     #[arg(long = "dir", value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// Only this job
+    /// Restrict to this job
     #[arg(long)]
     pub(crate) job: Option<String>,
-    /// Format [default: by the ending of --out: .safetensors; .pt, .pth, .bin or .ckpt for torch; else safetensors]
+    /// Format [default: by the extension of --out: .safetensors; .pt, .pth, .bin or .ckpt for torch; else safetensors]
     #[arg(long, value_enum)]
     pub(crate) format: Option<ExportFormat>,
     /// Target: a file for torch, a directory for dcp, NAME.safetensors or a directory for safetensors
     #[arg(long, value_name = "PATH")]
     pub(crate) out: PathBuf,
-    /// Replace the target, if it is a file or a directory with nothing but exported files
+    /// Replace the target if it is a file or a directory of exported files only
     #[arg(long)]
     pub(crate) force: bool,
-    /// Export names that start with this only, for example `model.`
+    /// Export only names that start with this prefix, for example `model.`
     #[arg(long, value_name = "PREFIX")]
     pub(crate) prefix: Option<String>,
     /// Remove the prefix from the exported names
     #[arg(long, requires = "prefix")]
     pub(crate) strip_prefix: bool,
-    /// In a directory: file size in bytes above which a new file begins
+    /// For a directory: size in bytes above which a new file begins
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_FILE_BYTES)]
     pub(crate) file_bytes: u64,
 }
 
-/// Format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
     /// One file, or several with an index; tensors, with the plain state as JSON in the metadata
@@ -162,32 +151,30 @@ pub(crate) enum ExportFormat {
     Dcp,
 }
 
-/// `checkpoint import`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ImportArgs {
-    /// A .safetensors file, a directory with such files, or a directory of torch.distributed.checkpoint
+    /// A .safetensors file, a directory of such files, or a directory of torch.distributed.checkpoint
     pub(crate) path: PathBuf,
-    /// The checkpoint store
+    /// Directory of the checkpoint store
     #[arg(long = "dir", value_name = "STORE")]
     pub(crate) dir: PathBuf,
-    /// The job that will have it
+    /// Job that receives the checkpoint
     #[arg(long, value_name = "NAME")]
     pub(crate) job: String,
-    /// Its step
+    /// Step of the checkpoint
     #[arg(long, value_name = "N")]
     pub(crate) step: u64,
-    /// For how many ranks it is cut
+    /// Number of ranks that the checkpoint is split for
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) ranks: u32,
-    /// Its generation; a run goes on from the greatest
+    /// Generation of the checkpoint; a run resumes from the greatest
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) generation: u64,
-    /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
 
-/// A checkpoint as people name it.
+/// Checkpoint reference: STEP or STEP-gGENERATION.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Which {
     pub(crate) step: Step,
@@ -223,149 +210,133 @@ impl fmt::Display for Which {
     }
 }
 
-/// Which store.
+/// Options that select a store and a job.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StoreArgs {
-    /// The checkpoint store; `ls` and `verify` also read object stores, by a URL as for push
+    /// Directory of the checkpoint store; `ls` and `verify` also accept the URL of an object store, as for push
     #[arg(long = "dir", value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// Only this job
+    /// Restrict to this job
     #[arg(long)]
     pub(crate) job: Option<String>,
-    /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
 
-/// `checkpoint push`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PushArgs {
-    /// Which store.
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// Where to: file:///folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix; credentials come from
+    /// Target: file:///folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix; credentials come from
     /// the environment
     ///
-    /// The bucket is there already. The environment of whoever sends (the agents, for `rankguard run --checkpoint-mirror`) names
-    /// the rest, unless the machine has an identity of its own at the provider:
+    /// The bucket must exist. The environment of the sending process (the agents, for `rankguard run
+    /// --checkpoint-mirror`) sets the rest, unless the machine has an identity of its own at the provider:
     ///
-    /// S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION; for another server than Amazon's AWS_ENDPOINT=https://host:port,
-    /// and AWS_ALLOW_HTTP=true where that is http.
+    /// S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION; for other servers than Amazon's
+    /// AWS_ENDPOINT=https://host:port, and AWS_ALLOW_HTTP=true for http.
     ///
-    /// Google: GOOGLE_SERVICE_ACCOUNT=/path/key.json, or GOOGLE_SERVICE_ACCOUNT_KEY with its content; for another server
-    /// "gcs_base_url" in that file.
+    /// Google: GOOGLE_SERVICE_ACCOUNT=/path/key.json, or GOOGLE_SERVICE_ACCOUNT_KEY with its content; for another
+    /// server "gcs_base_url" in that file.
     ///
     /// Azure: AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or AZURE_STORAGE_SAS_KEY); for another server
     /// AZURE_STORAGE_ENDPOINT, or AZURE_STORAGE_USE_EMULATOR=true with AZURITE_BLOB_STORAGE_URL.
     #[arg(long, value_name = "URL")]
     pub(crate) to: String,
-    /// Only this step [default: every committed checkpoint that is not there]
+    /// Restrict to this step [default: every committed checkpoint that the target lacks]
     #[arg(long)]
     pub(crate) step: Option<u64>,
-    /// Most that is sent a second, MB [default: as much as there is]
+    /// Bandwidth limit, MB/s [default: unlimited]
     #[arg(long, value_name = "MB/S", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) cap: Option<u64>,
-    /// Afterwards remove all but the newest N checkpoints of each job there
+    /// Afterwards remove all but the newest N checkpoints of each job from the target
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) keep: Option<u32>,
 }
 
-/// `checkpoint pull`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PullArgs {
-    /// Where from, as for push
+    /// URL of the object store, as for push
     #[arg(long, value_name = "URL")]
     pub(crate) from: String,
-    /// The checkpoint store to bring them to; made where it is absent
+    /// Directory of the target store; created if missing
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: PathBuf,
-    /// Only this job
+    /// Restrict to this job
     #[arg(long)]
     pub(crate) job: Option<String>,
-    /// This step [default: the newest of each job]
+    /// Step to fetch [default: the newest of each job]
     #[arg(long)]
     pub(crate) step: Option<u64>,
-    /// Most that is read a second, MB [default: as much as there is]
+    /// Bandwidth limit, MB/s [default: unlimited]
     #[arg(long, value_name = "MB/S", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) cap: Option<u64>,
-    /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
 
-/// `checkpoint parity`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ParityArgs {
-    /// Which store.
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// Most ranks of a group
+    /// Maximum number of ranks in a group
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) group_size: u32,
-    /// Shards of a group that may be lost
+    /// Number of shards of a group that may be lost
     #[arg(long, value_name = "P", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=32))]
     pub(crate) parity: u32,
-    /// Where parity goes; on another disk it guards against the loss of the first [default: .parity in the store]
+    /// Directory for parity; another disk protects against loss of the first [default: .parity in the store]
     #[arg(long, value_name = "DIR")]
     pub(crate) to: Option<PathBuf>,
-    /// Only this step [default: every committed checkpoint that has none]
+    /// Restrict to this step [default: every committed checkpoint without parity]
     #[arg(long)]
     pub(crate) step: Option<u64>,
 }
 
-/// `checkpoint scrub`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ScrubArgs {
-    /// Which store.
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// Most that is read a second, MiB; 0 for as fast as it goes
+    /// Read rate limit, MiB/s; 0 for unlimited
     #[arg(long, value_name = "MIB", default_value_t = 64)]
     pub(crate) rate: u64,
 }
 
-/// `checkpoint gc`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GcArgs {
-    /// Which store.
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// What stays.
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
-    /// Only say what would go
+    /// Only list what would be removed
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
 
-/// `checkpoint repair`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RepairArgs {
-    /// Which store.
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// Stores that hold copies, the nearest first, folders or URLs as for push; each copy is checked before it is used
+    /// Stores with copies, nearest first, directories or URLs as for push; each copy is verified before use
     #[arg(long, value_name = "DIR|URL", required = true, num_args = 1..)]
     pub(crate) from: Vec<PathBuf>,
-    /// Only this step; brings it back whole even when nothing is left of it
+    /// Restrict to this step; restores it completely even if nothing is left of it
     #[arg(long)]
     pub(crate) step: Option<u64>,
 }
 
-/// `checkpoint torture`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TortureArgs {
-    /// Cases of each kind of damage; kills, spread over the phases of a save; and faults of a disk, spread over their kinds.
-    /// Kills and faults once with whole images and once through windows
+    /// Number of cases: of each kind of damage; of kills, spread over the phases of a save; and of disk faults, spread
+    /// over their kinds. Kills and disk faults run once with whole images and once through windows
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) cases: u64,
-    /// Same seed, same damage
+    /// Random seed; the same seed gives the same damage
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Where to work; a temporary folder in it goes at the end [default: the system's]
+    /// Working directory; a temporary folder in it is removed at the end [default: the system's]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }

@@ -1,4 +1,4 @@
-//! `rankguard checkpoint diff`: two checkpoints beside each other.
+//! `rankguard checkpoint diff`: compares two checkpoints.
 
 use rankguard_checkpoint_exchange::diff::{Difference, Kind, diff};
 

@@ -1,4 +1,4 @@
-//! `rankguard checkpoint export`: a checkpoint for programs that know nothing of this one.
+//! `rankguard checkpoint export`: writes a checkpoint in a format of other programs.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::out;
 use crate::words;
 
-/// Endings of files that `torch.load` reads.
+/// File extensions that `torch.load` reads.
 const TORCH_ENDINGS: [&str; 4] = ["pt", "pth", "bin", "ckpt"];
 
 pub(super) fn run(args: &ExportArgs) -> Result<Exit, CliError> {
@@ -49,7 +49,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, CliError> {
     Ok(if is_whole { Exit::Fine } else { Exit::Finding })
 }
 
-/// The format that was asked for, or that the ending of the target names; refuses a target that does not fit.
+/// Returns the requested format, or that of the target's extension; rejects a target that does not fit.
 fn chosen_format(format: Option<ExportFormat>, out: &Path) -> Result<ExportFormat, CliError> {
     let ending = out.extension().and_then(|ending| ending.to_str()).unwrap_or("");
     let named = if TORCH_ENDINGS.contains(&ending) {

@@ -1,4 +1,4 @@
-//! A store in a folder: opened, or why it cannot be.
+//! Opening of a store in a directory, with errors for people.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use rankguard_model::{JobId, Step};
 use super::{StoreArgs, url};
 use crate::error::CliError;
 
-/// A store that can be read, and the jobs that were asked for.
+/// Opens a store for reading; returns it with the selected jobs.
 pub(super) fn open(dir: &Path, job: Option<&str>) -> Result<(Store, Vec<JobId>), CliError> {
     if let Some(url) = url::url(dir) {
         return Err(url::refuse(url));
@@ -41,7 +41,7 @@ pub(super) fn open(dir: &Path, job: Option<&str>) -> Result<(Store, Vec<JobId>),
     }
 }
 
-/// Refuses what is no folder that can be read.
+/// Returns an error unless `dir` is a readable directory.
 pub(super) fn read_folder(dir: &Path, hint: &'static str) -> Result<(), CliError> {
     let read = fs::read_dir(dir).map(drop);
     read.map_err(|problem| {
@@ -49,12 +49,12 @@ pub(super) fn read_folder(dir: &Path, hint: &'static str) -> Result<(), CliError
     })
 }
 
-/// A store that could not be read on.
+/// Maps an error of reading a store.
 pub(super) fn failed(problem: StoreError) -> CliError {
     CliError::failure("cannot read the checkpoint store", "may this user read all of it?").because(problem)
 }
 
-/// Bytes of the files right in a folder; what cannot be read counts nothing.
+/// Sums the sizes of the files directly in a folder; unreadable files count 0.
 pub(super) fn size_of(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries
@@ -64,7 +64,7 @@ pub(super) fn size_of(dir: &Path) -> u64 {
         .sum()
 }
 
-/// What was asked for by its step is not there.
+/// Error for a step without a checkpoint.
 pub(super) fn nothing_at(step: Step, args: &StoreArgs) -> CliError {
     let hint = format!(
         "`rankguard checkpoint ls --dir {}` lists what there is",

@@ -1,4 +1,4 @@
-//! `rankguard checkpoint gc`: what the rules keep stays, and the rest goes, or is told.
+//! `rankguard checkpoint gc`: applies the retention rules, or lists the result in a dry run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::UNIX_EPOCH;
@@ -19,7 +19,7 @@ use crate::listing::{self, Column};
 use crate::out;
 use crate::words;
 
-/// A folder of the store and what becomes of it.
+/// A checkpoint folder of the store and its outcome.
 #[derive(Debug, Serialize)]
 struct Row {
     job: JobId,
@@ -28,7 +28,7 @@ struct Row {
     /// `stays`, `goes`, `gone` or `leased`.
     what: &'static str,
     why: String,
-    /// Size of its files; what others borrow stays even if it goes.
+    /// Size of its files. Chunks that other checkpoints borrow are retained even if the folder is removed.
     bytes: u64,
 }
 
@@ -150,8 +150,8 @@ fn reason(why: Why) -> &'static str {
     }
 }
 
-/// Every committed checkpoint as the rules see it: when its manifest was written, and the numbers in the small state of
-/// rank 0, at the top or under `metrics`.
+/// Lists committed checkpoints as input of the retention rules: write time of the manifest, and the numbers in the
+/// small state of rank 0, at the top level or under `metrics`.
 fn all(store: &Store, job: &JobId) -> Result<Vec<Kept<CheckpointId>>, StoreError> {
     let mut all = Vec::new();
     let attempts = store.attempts(job)?;

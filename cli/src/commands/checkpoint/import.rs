@@ -1,4 +1,4 @@
-//! `rankguard checkpoint import`: files of others as a committed checkpoint.
+//! `rankguard checkpoint import`: foreign files as a committed checkpoint.
 
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{CheckpointId, check_job};
@@ -20,7 +20,7 @@ const PROBLEMS: &[Column<Problem>] = &[
     ("what", |problem| problem.what.clone()),
 ];
 
-/// What was imported, and as what.
+/// Summary of an import.
 #[derive(Serialize)]
 struct Output {
     job: JobId,

@@ -1,4 +1,4 @@
-//! `rankguard checkpoint ls|verify|explain`: a store on disk, read without a controller and never written.
+//! `rankguard checkpoint ls|verify|explain`: reads a store on disk without a controller and never writes to it.
 
 use std::fs;
 
@@ -30,7 +30,7 @@ pub(super) fn ls(args: &StoreArgs) -> Result<Exit, CliError> {
     Ok(if damaged { Exit::Finding } else { Exit::Fine })
 }
 
-/// What lies in a store on disk.
+/// Lists the folders of a store on disk.
 fn folders(args: &StoreArgs) -> Result<Vec<Folder>, CliError> {
     let (store, jobs) = open(&args.dir, args.job.as_deref())?;
     let mut folders = Vec::new();
@@ -65,7 +65,7 @@ pub(super) fn check(args: &StoreArgs, step: Option<Step>) -> Result<Exit, CliErr
     }
     listing::print(args.format.format, &found, FOUND);
     if found.is_empty() {
-        // A prefix of an object store that nobody ever wrote to looks like this, too.
+        // A prefix of an object store without any object looks the same.
         out::note("no checkpoints, so nothing was verified");
         return Ok(Exit::Finding);
     }
@@ -73,7 +73,7 @@ pub(super) fn check(args: &StoreArgs, step: Option<Step>) -> Result<Exit, CliErr
     Ok(if problems == 0 { Exit::Fine } else { Exit::Finding })
 }
 
-/// What every byte of a store on disk is: the findings, intact checkpoints and problems.
+/// Verifies every byte of a store on disk; returns the findings, and the numbers of intact checkpoints and problems.
 fn verified(args: &StoreArgs, step: Option<Step>) -> Result<(Vec<Found>, usize, usize), CliError> {
     let (store, jobs) = open(&args.dir, args.job.as_deref())?;
     let (mut found, mut intact, mut problems) = (Vec::new(), 0, 0);
@@ -86,7 +86,7 @@ fn verified(args: &StoreArgs, step: Option<Step>) -> Result<(Vec<Found>, usize, 
     Ok((found, intact, problems))
 }
 
-/// Whether a checkpoint can be used.
+/// Usability of a checkpoint, with reasons.
 #[derive(Serialize)]
 struct Usable {
     job: JobId,
@@ -155,7 +155,7 @@ pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>)
     })
 }
 
-/// Why an intact checkpoint can be used.
+/// Lists the reasons why an intact checkpoint can be used.
 fn reasons(store: &Store, job: &JobId, id: CheckpointId, chunks: u64) -> Result<Vec<String>, CliError> {
     let manifest = store.manifest(job, id).map_err(failed)?;
     let mut why = vec![
@@ -177,7 +177,7 @@ fn reasons(store: &Store, job: &JobId, id: CheckpointId, chunks: u64) -> Result<
     Ok(why)
 }
 
-/// Why a folder without a manifest cannot be used, with what is there of it.
+/// Explains why a folder without a manifest cannot be used, with the files in it.
 fn torn(store: &Store, job: &JobId, id: CheckpointId) -> Result<Usable, CliError> {
     let dir = store.dir(job, id).map_err(failed)?;
     let names = |ending: &str| {

@@ -1,4 +1,4 @@
-//! What of a checkpoint is in the memory of nodes, and which of them may be lost: the controller knows.
+//! Copies of a checkpoint in the memory of nodes and the tolerated node losses, as the controller reports them.
 
 use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint_tiers::placement::Member;
@@ -9,7 +9,7 @@ use crate::error::CliError;
 use crate::parity::Lanes;
 use crate::runtime::block_on;
 
-/// What the controller says, where one was named.
+/// Fetches the controller's status; `None` without `--controller`.
 pub(super) fn ask(address: &ControllerAddress, common: &CommonArgs) -> Result<Option<StatusView>, CliError> {
     if address.controller.is_none() {
         return Ok(None);
@@ -18,7 +18,7 @@ pub(super) fn ask(address: &ControllerAddress, common: &CommonArgs) -> Result<Op
     Ok(Some(block_on(client.status())??))
 }
 
-/// A sentence each; none where the job keeps nothing in memory.
+/// Describes the copies in memory, one sentence each; empty if the job has no memory tier.
 pub(super) fn told(status: &StatusView, job: &JobId, id: CheckpointId) -> Vec<String> {
     let Some(view) = status.jobs.iter().find(|view| view.spec.id == *job) else {
         return vec!["the controller does not know this job: nothing is said of memory".to_owned()];
@@ -66,7 +66,7 @@ pub(super) fn told(status: &StatusView, job: &JobId, id: CheckpointId) -> Vec<St
     said
 }
 
-/// The nodes of a job as its agents know them.
+/// Returns the nodes of a job with the failure domains that its agents plan with.
 fn members(status: &StatusView, job: &JobView) -> Vec<Member> {
     let mut nodes: Vec<&NodeId> = job.placements.iter().map(|place| &place.node).collect();
     nodes.dedup();

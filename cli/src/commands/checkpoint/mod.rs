@@ -1,4 +1,5 @@
-//! `rankguard checkpoint ...`: a store on disk, without a controller unless one is named. One file a family of actions.
+//! `rankguard checkpoint ...`: works on a store on disk, without a controller unless one is given. One file per family
+//! of actions.
 
 mod args;
 mod diff;

@@ -1,4 +1,4 @@
-//! `rankguard checkpoint parity`: shards of a store under parity.
+//! `rankguard checkpoint parity`: adds parity to the shards of a store.
 
 use rankguard_checkpoint_tiers::parity::{ParityError, Protected, protect, prune};
 use rankguard_model::{JobId, Step};
@@ -12,7 +12,7 @@ use crate::listing::{self, Column};
 use crate::out;
 use crate::words;
 
-/// A checkpoint under parity.
+/// A checkpoint with parity.
 #[derive(Serialize)]
 struct Under {
     job: JobId,

@@ -1,4 +1,4 @@
-//! One checkpoint of a store, as a person names it, and what is told while one works on it.
+//! Selection of one checkpoint of a store by a reference, and progress notes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub(super) struct Picked {
     ids: Vec<CheckpointId>,
 }
 
-/// The one job that has all of `wanted`.
+/// Returns the only job that has all of `wanted`.
 pub(super) fn job(dir: &Path, job: Option<&str>, wanted: &[Which]) -> Result<Picked, CliError> {
     let (store, jobs) = folder::open(dir, job)?;
     let mut having = Vec::new();
@@ -59,7 +59,7 @@ fn newest(ids: &[CheckpointId], which: Which) -> Option<CheckpointId> {
 }
 
 impl Picked {
-    /// One of the checkpoints that [`job`] was asked for.
+    /// Loads one of the checkpoints that [`job`] selected.
     pub(super) fn load(&self, which: Which) -> Result<Checkpoint, CliError> {
         let id = newest(&self.ids, which).ok_or_else(|| {
             CliError::failure(
@@ -77,7 +77,7 @@ impl Picked {
     }
 }
 
-/// What a format that is not ours ends with.
+/// Maps an error of a foreign format, with a hint.
 pub(super) fn exchange(what: &str, problem: ExchangeError) -> CliError {
     let hint = match &problem {
         ExchangeError::AlreadyThere { .. } => "name a path that is free",
@@ -94,10 +94,10 @@ pub(super) fn exchange(what: &str, problem: ExchangeError) -> CliError {
     CliError::failure(what, hint).because(problem)
 }
 
-/// How often a person hears of progress.
+/// Interval between progress notes.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Tells a person how far long work is; short work passes without a word.
+/// Prints progress notes; work shorter than [`EVERY`] prints none.
 pub(super) fn progress(what: &'static str, count: fn(u64) -> String) -> impl FnMut(u64, u64) + Send {
     let mut told = Instant::now();
     move |done, total| {
@@ -108,12 +108,12 @@ pub(super) fn progress(what: &'static str, count: fn(u64) -> String) -> impl FnM
     }
 }
 
-/// Bytes, for [`progress`].
+/// Formats bytes for [`progress`].
 pub(super) fn bytes(count: u64) -> String {
     words::bytes(count)
 }
 
-/// Numbers in a row: `0-3, 5`.
+/// Formats numbers as ranges: `0-3, 5`.
 pub(super) fn runs(numbers: &[u32]) -> String {
     let mut text: Vec<String> = Vec::new();
     for run in numbers.chunk_by(|one, next| one + 1 == *next) {
@@ -125,7 +125,7 @@ pub(super) fn runs(numbers: &[u32]) -> String {
     text.join(", ")
 }
 
-/// A shape: `4096x1024`, or `scalar`.
+/// Formats a shape: `4096x1024`, or `scalar`.
 pub(super) fn shape(shape: &[u64]) -> String {
     if shape.is_empty() {
         return "scalar".to_owned();

@@ -1,4 +1,4 @@
-//! `rankguard checkpoint pull`: checkpoints out of an object store.
+//! `rankguard checkpoint pull`: fetches checkpoints from an object store.
 
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint_tiers::object::{ObjectTier, Pulled};

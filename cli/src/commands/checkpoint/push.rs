@@ -1,4 +1,4 @@
-//! `rankguard checkpoint push`: committed checkpoints into an object store.
+//! `rankguard checkpoint push`: mirrors committed checkpoints to an object store.
 
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::CheckpointId;

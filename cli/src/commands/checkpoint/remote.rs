@@ -1,4 +1,4 @@
-//! An object store where a command takes a store: what can be read there is read there, the rest says how to get it here.
+//! Object stores in place of a store on disk: listing, verification and repair sources; other commands propose a pull.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use super::url::{failed, tier, url};
 use crate::error::CliError;
 use crate::runtime::block_on;
 
-/// The jobs there, or the one that was named.
+/// Returns the jobs of the object store, or the selected one.
 async fn jobs(tier: &ObjectTier, args: &StoreArgs) -> Result<Vec<JobId>, CliError> {
     match &args.job {
         Some(job) => Ok(vec![JobId::from(job.as_str())]),
@@ -26,7 +26,7 @@ async fn jobs(tier: &ObjectTier, args: &StoreArgs) -> Result<Vec<JobId>, CliErro
     }
 }
 
-/// What lies there of each job, as `ls` tells it.
+/// Lists the folders of each job for `ls`.
 pub(super) fn ls(url: &str, args: &StoreArgs) -> Result<Vec<Folder>, CliError> {
     let tier = tier(url, None)?;
     block_on(async {
@@ -47,7 +47,7 @@ pub(super) fn ls(url: &str, args: &StoreArgs) -> Result<Vec<Folder>, CliError> {
     })?
 }
 
-/// What every byte there is, as `verify` tells it: the findings, intact checkpoints and problems.
+/// Verifies every byte for `verify`; returns the findings, and the numbers of intact checkpoints and problems.
 pub(super) fn verify(url: &str, args: &StoreArgs, step: Option<Step>) -> Result<(Vec<Found>, usize, usize), CliError> {
     let tier = tier(url, None)?;
     block_on(async {
@@ -64,7 +64,7 @@ pub(super) fn verify(url: &str, args: &StoreArgs, step: Option<Step>) -> Result<
     })?
 }
 
-/// Stores that hold copies, folders and URLs alike. Reads of object stores run on `runtime`.
+/// Opens a store with copies, a directory or a URL. Reads of object stores run on `runtime`.
 pub(super) fn mirror(place: &Path, runtime: &Runtime) -> Result<Box<dyn Mirror>, CliError> {
     match url(place) {
         Some(url) => Ok(Box::new(ObjectSource::new(tier(url, None)?, runtime.handle().clone()))),

@@ -1,4 +1,4 @@
-//! `rankguard checkpoint repair`: good copies from other stores over what is damaged.
+//! `rankguard checkpoint repair`: replaces damaged parts with good copies from other stores.
 
 use rankguard_checkpoint::Problem;
 use rankguard_checkpoint::repair::{Mended, Mirror, repair};
@@ -15,7 +15,7 @@ use crate::out;
 use crate::runtime::build;
 use crate::words::or_dash;
 
-/// Something that was written, or is still wrong.
+/// A repair, or a remaining problem.
 #[derive(Serialize)]
 struct Line {
     job: JobId,

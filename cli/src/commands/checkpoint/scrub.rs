@@ -1,4 +1,4 @@
-//! `rankguard checkpoint scrub`: everything is read, no faster than it may be, before a restore needs it.
+//! `rankguard checkpoint scrub`: reads everything at a limited rate, to detect damage before a restore needs the data.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -40,16 +40,16 @@ pub(super) fn run(args: &ScrubArgs) -> Result<Exit, CliError> {
     Ok(if problems == 0 { Exit::Fine } else { Exit::Finding })
 }
 
-/// Keeps a reader below a rate, and says every few seconds how far it is.
+/// Rate limit of a reader, with progress notes every few seconds.
 struct Pace {
     started: Instant,
     bytes: u64,
-    /// Bytes a second; `None` for no limit.
+    /// Bytes per second; `None` for no limit.
     rate: Option<u64>,
     told: Instant,
 }
 
-/// How often a person hears of it.
+/// Interval between progress notes.
 const NEWS: Duration = Duration::from_secs(5);
 
 impl Pace {
@@ -75,7 +75,7 @@ impl Pace {
         }
     }
 
-    /// When what was read may have been read at the earliest.
+    /// Returns the earliest time, since the start, at which the bytes read so far conform to the rate.
     fn due(&self) -> Option<Duration> {
         Some(Duration::from_secs_f64(self.bytes as f64 / self.rate? as f64))
     }

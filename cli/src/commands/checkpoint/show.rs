@@ -1,4 +1,4 @@
-//! `rankguard checkpoint show`: what a checkpoint holds, from its manifest and indexes.
+//! `rankguard checkpoint show`: content of a checkpoint, from its manifest and indexes.
 
 use rankguard_checkpoint_exchange::show::{OriginShown, RankShown, TensorShown, show};
 

@@ -1,4 +1,4 @@
-//! What `ls` and `verify` tell of a store, wherever it is: a row a folder, a row a finding.
+//! Rows of `ls` and `verify`, for stores on disk and object stores: one per folder, one per finding.
 
 use rankguard_checkpoint::Problem;
 use rankguard_checkpoint::format::{AttemptSet, CheckpointId, Manifest};
@@ -17,14 +17,14 @@ pub(super) struct Folder {
     generation: u64,
     /// `committed`, `superseded`, `torn` or `damaged`.
     state: &'static str,
-    /// The run that wrote it.
+    /// Run that wrote the checkpoint.
     run: Option<RunId>,
     world_size: Option<u32>,
     bytes: Option<u64>,
     what: Option<String>,
 }
 
-/// Its columns.
+/// Columns of [`Folder`].
 pub(super) const FOLDERS: &[Column<Folder>] = &[
     ("job", |folder| folder.job.to_string()),
     ("step", |folder| folder.step.to_string()),
@@ -60,7 +60,7 @@ impl Folder {
         }
     }
 
-    /// The same with what the attempts of its run make of it.
+    /// Marks the folder as superseded if a later attempt of its run replaced it.
     pub(super) fn among(mut self, attempts: &AttemptSet) -> Self {
         let id = CheckpointId {
             step: self.step,
@@ -88,18 +88,18 @@ impl Folder {
         }
     }
 
-    /// Whether it cannot be read as what it says it is.
+    /// True if the manifest cannot be read.
     pub(super) fn is_damaged(&self) -> bool {
         self.state == "damaged"
     }
 
-    /// Its place among those of its job.
+    /// Sort key among the folders of a job.
     pub(super) fn place(&self) -> (Step, u64) {
         (self.step, self.generation)
     }
 }
 
-/// Something wrong in a checkpoint, or the word that nothing is.
+/// A problem of a checkpoint, or a row for an intact one.
 #[derive(Serialize)]
 pub(super) struct Found {
     job: JobId,
@@ -114,7 +114,7 @@ pub(super) struct Found {
     what: String,
 }
 
-/// Its columns.
+/// Columns of [`Found`].
 pub(super) const FOUND: &[Column<Found>] = &[
     ("job", |found| found.job.to_string()),
     ("checkpoint", |found| found.checkpoint.clone()),
@@ -128,7 +128,7 @@ pub(super) const FOUND: &[Column<Found>] = &[
     ("what", |found| found.what.clone()),
 ];
 
-/// What was found in the checkpoints of a job.
+/// Converts a verification report of a job to rows.
 pub(super) fn findings(job: &JobId, report: &Report) -> Vec<Found> {
     let nothing = |id: CheckpointId, state| Found {
         job: job.clone(),
@@ -168,7 +168,7 @@ pub(super) fn findings(job: &JobId, report: &Report) -> Vec<Found> {
     found
 }
 
-/// A note on tensors that ranks saved with different content; empty where there are none.
+/// Describes tensors that ranks saved with different content; empty if there are none.
 fn differing(tensors: &[String]) -> String {
     if tensors.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! `rankguard checkpoint torture`: the corruption and the crash matrix on a checkpoint of its own.
+//! `rankguard checkpoint torture`: corruption and crash matrices on a scratch checkpoint.
 
 use std::io::IsTerminal as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,17 +15,18 @@ use crate::torture::TortureError;
 use crate::torture::corruption::{self, Kind};
 use crate::torture::crash::{self, hand};
 
-/// Both matrices.
+/// Both matrices with their parameters.
 #[derive(Debug, Serialize)]
 struct Report {
     seed: u64,
-    /// Of each kind of damage; as many kills in all, and as many faults of a disk in all, whole and through windows each.
+    /// Cases of each kind of damage. Kills, and disk faults, have as many in total, for whole images and for windows
+    /// each.
     cases_each: u64,
     corruption: Matrix<corruption::Row>,
     crash: Matrix<crash::Row>,
 }
 
-/// A total and what it is made of.
+/// A total and its rows.
 #[derive(Debug, Serialize)]
 struct Matrix<R> {
     #[serde(flatten)]
@@ -59,7 +60,7 @@ fn named(name: &str) -> String {
     }
 }
 
-/// Faults that are told one by one; the others are counted.
+/// Maximum number of failed cases that are printed; further ones are only counted.
 const TOLD: u64 = 20;
 
 pub(super) fn run(args: &TortureArgs) -> Result<Exit, CliError> {
@@ -137,7 +138,7 @@ fn print(format: Format, mut report: Report) {
     }
 }
 
-/// A victim's process.
+/// Runs the process of a victim.
 pub(super) fn hand(errand: &str) -> Result<Exit, CliError> {
     let failed = |problem: String| {
         CliError::failure("a victim failed", "only `rankguard checkpoint torture` starts victims").because(problem)

@@ -1,4 +1,4 @@
-//! Uploads into object stores that a killed process has left.
+//! Unfinished uploads to object stores, left by a killed process.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::error::CliError;
 use crate::out;
 use crate::runtime::block_on;
 
-/// Lists the uploads of a job that were not ended, and aborts them unless this is a dry run. An object store that cannot be
-/// reached is named, and its uploads are left for the next call.
+/// Lists the unfinished uploads of a job, and aborts them unless this is a dry run. An object store that cannot be
+/// reached is reported, and its uploads remain for the next call.
 pub(super) fn end_unfinished(store: &Store, job: &JobId, dry_run: bool) -> Result<(), CliError> {
     let uploads = unfinished_uploads(store, job).map_err(|problem| failed("cannot look for uploads", problem))?;
     for upload in &uploads {

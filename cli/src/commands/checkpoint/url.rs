@@ -1,4 +1,4 @@
-//! An object store by its URL, where a command takes a store.
+//! Object stores given by URL in place of a directory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use rankguard_checkpoint_tiers::object::{ObjectError, ObjectTier};
 
 use crate::error::CliError;
 
-/// The URL in the place of a folder, if it is one.
+/// Returns the URL if the argument is one.
 pub(super) fn url(dir: &Path) -> Option<&str> {
     dir.to_str().filter(|text| text.contains("://"))
 }
 
-/// For commands that work on files.
+/// Error of commands that work on files only.
 pub(super) fn refuse(url: &str) -> CliError {
     CliError::usage(
         format!("{url} is no folder; `ls`, `verify`, `push`, `pull` and `repair --from` work on object stores"),
@@ -21,7 +21,7 @@ pub(super) fn refuse(url: &str) -> CliError {
     )
 }
 
-/// A tier with a cap in MB a second.
+/// Opens an object store with a bandwidth limit of `cap` MB/s.
 pub(super) fn tier(url: &str, cap: Option<u64>) -> Result<ObjectTier, CliError> {
     let tier = ObjectTier::open(url).map_err(|problem| {
         CliError::usage(
@@ -33,7 +33,7 @@ pub(super) fn tier(url: &str, cap: Option<u64>) -> Result<ObjectTier, CliError> 
     Ok(tier.with_cap(Arc::new(Cap::new(cap.map(|cap| cap.saturating_mul(1_000_000))))))
 }
 
-/// A failure between a store and an object store.
+/// Maps an error of an object store, with a hint.
 pub(super) fn failed(what: &str, problem: ObjectError) -> CliError {
     let hint = match (problem.is_retryable(), problem.is_remote()) {
         (true, _) => "run it again: it goes on where it stopped",

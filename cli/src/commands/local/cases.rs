@@ -1,4 +1,4 @@
-//! `cases --local`: what the findings of this node's agent amount to.
+//! `cases --local`: cases concluded from the findings of this node's agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::{ask, read_catalogue};
 use crate::args::CommonArgs;
 use crate::error::CliError;
 
-/// The newest findings of this node's agent, through the engine that concludes for the controller.
+/// Concludes cases from the newest findings of this node's agent, with the diagnosis engine of the controller.
 pub(in crate::commands) fn cases(state_dir: Option<&Path>, common: &CommonArgs) -> Result<Vec<Case>, CliError> {
     let view = ask(state_dir, common)?;
     let knowledge = common.settings([])?.agent().knowledge;
@@ -27,7 +27,8 @@ pub(in crate::commands) fn cases(state_dir: Option<&Path>, common: &CommonArgs) 
 /// A generation of a job.
 type JobGeneration = (JobId, Generation);
 
-/// The first and the last finding of each generation: a job whose ranks do not run now used the node that long, as far as is known.
+/// Returns the times of the first and last finding of each generation. A job without running ranks is assumed to have
+/// used the node for that span.
 fn spans_of_jobs(findings: &[Evidence]) -> BTreeMap<JobGeneration, (Timestamp, Timestamp)> {
     let mut spans: BTreeMap<JobGeneration, (Timestamp, Timestamp)> = BTreeMap::new();
     for evidence in findings {
@@ -80,7 +81,7 @@ fn conclude(
         for change in diagnosis.observe(clock, evidence, &context, catalogue) {
             match change {
                 Change::Revised(done) => drop(cases.insert(done.draft, (*done, CaseState::Closed))),
-                // What comes late is told by the findings themselves.
+                // A late finding is appended unchanged.
                 Change::Late { draft, finding } => {
                     if let Some((case, _)) = cases.get_mut(&draft) {
                         case.findings.push(*finding);
@@ -117,7 +118,7 @@ fn case(done: Concluded, state: CaseState, id: CaseId) -> Case {
         reasoning: done.reasoning,
         plan: None,
         actions: Vec::new(),
-        // An agent decides nothing.
+        // An agent takes no decisions.
         outcome: None,
         clears: done.clears,
         delays: Delays::default(),
@@ -216,7 +217,7 @@ mod tests {
         );
     }
 
-    /// The fault of a device is that of the jobs which used it then, not of all that ever ran there.
+    /// A device fault belongs to the jobs that used the device then, not to all that ever ran there.
     #[test]
     fn a_fault_is_filed_under_jobs_in_use_alone() {
         let mut findings = lost_gpu_and_dead_rank();

@@ -1,4 +1,4 @@
-//! The agent of this node, asked without a controller.
+//! Commands that ask the agent of this node, without a controller.
 
 mod cases;
 mod status;
@@ -15,7 +15,7 @@ use crate::args::CommonArgs;
 use crate::config::Flag;
 use crate::error::CliError;
 
-/// How long an agent may take to tell what it remembers.
+/// Maximum wait for the agent's answer.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 fn ask(state_dir: Option<&Path>, common: &CommonArgs) -> Result<AgentView, CliError> {
@@ -33,7 +33,7 @@ fn ask(state_dir: Option<&Path>, common: &CommonArgs) -> Result<AgentView, CliEr
     })
 }
 
-/// Reads the files of `agent.catalogue` as they are now.
+/// Reads the current files of `agent.catalogue`.
 pub(super) fn read_catalogue(knowledge: &Knowledge) -> Result<(), CliError> {
     knowledge.reload().map_err(|problem| {
         CliError::usage(

@@ -1,4 +1,4 @@
-//! `agent status`: what the agent of this node knows, as a page.
+//! `agent status`: state of this node's agent, as a page.
 
 use std::path::PathBuf;
 
@@ -15,21 +15,19 @@ use crate::listing::{self, Column};
 use crate::out;
 use crate::words::or_dash;
 
-/// `agent status`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AgentStatusArgs {
-    /// Directory of the agent's own files [setting agent.state_dir]
+    /// State directory of the agent [setting agent.state_dir]
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
-    /// How to print; csv is not for so many things
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
 
-/// Findings that the page shows.
+/// Maximum number of findings and injections on the page.
 const SHOWN: usize = 10;
 
-/// `agent status`.
+/// Runs `agent status`.
 pub(in crate::commands) fn status(args: &AgentStatusArgs, common: &CommonArgs) -> Result<Exit, CliError> {
     if args.format.format == Format::Csv {
         return Err(CliError::usage(
@@ -60,12 +58,12 @@ fn page(view: &AgentView) -> String {
     sections.join("\n")
 }
 
-/// How long ago, by the agent's own clock.
+/// Formats the time since `at`, by the agent's clock.
 fn since(view: &AgentView, at: Timestamp) -> String {
     format!("{:.1} s", view.now.millis_since(at) as f64 / 1e3)
 }
 
-/// A line of the first table.
+/// A row of the first table.
 struct Fact(&'static str, String);
 
 const FACTS: &[Column<Fact>] = &[("agent", |fact| fact.0.to_owned()), ("", |fact| fact.1.clone())];
@@ -112,7 +110,7 @@ fn facts(view: &AgentView) -> String {
     listing::table(&facts.into_iter().chain(export).collect::<Vec<_>>(), FACTS)
 }
 
-/// How long ranks may run without the controller.
+/// Formats the lease: how long ranks may run without the controller.
 fn lease(view: &LeaseView) -> String {
     let seconds = |millis: u64| millis as f64 / 1e3;
     let state = if view.is_held {
@@ -133,7 +131,7 @@ fn lease(view: &LeaseView) -> String {
     )
 }
 
-/// The user, the ending and the lease of ranks.
+/// Formats user, control group and lease of ranks.
 fn rights(view: &AgentView) -> String {
     let Some(rights) = &view.rank_rights else {
         return "-".to_owned();
@@ -153,7 +151,7 @@ fn rights(view: &AgentView) -> String {
     )
 }
 
-/// Nothing where no fault may be injected.
+/// Lists the newest injections; empty if injection is disabled.
 fn injections(view: &AgentView) -> String {
     if !view.injection {
         return String::new();
@@ -173,7 +171,7 @@ fn collectors(view: &AgentView) -> String {
         ("newest gap", |row| row[3].clone()),
     ];
     let rows = view.collectors.iter().map(|it| {
-        // Collectors are named as the source of what they see.
+        // Collectors have the name of the source of their evidence.
         let gap = view
             .gaps
             .iter()
@@ -182,7 +180,7 @@ fn collectors(view: &AgentView) -> String {
             it.collector.clone(),
             format!("{} ago", since(view, it.last_look)),
             format!("in {:.1} s", it.next_look.millis_since(view.now) as f64 / 1e3),
-            // It may be over by now.
+            // The gap may have ended since.
             gap.map_or("-".to_owned(), |(_, gap)| {
                 format!("{} (x{}, {} ago)", gap.what, gap.count, since(view, gap.at))
             }),
@@ -191,7 +189,7 @@ fn collectors(view: &AgentView) -> String {
     listing::table(&rows.collect::<Vec<_>>(), COLUMNS)
 }
 
-/// Nothing where no GPU is cut into parts.
+/// Lists MIG devices; empty if there are none.
 fn mig_devices(view: &AgentView) -> String {
     const COLUMNS: &[Column<MigView>] = &[
         ("MIG device", |it| it.address.clone()),
@@ -207,7 +205,7 @@ fn mig_devices(view: &AgentView) -> String {
     }
 }
 
-/// Nothing where none runs.
+/// Lists running ranks; empty if there are none.
 fn ranks(view: &AgentView) -> String {
     const COLUMNS: &[Column<RankView>] = &[
         ("job", |it| it.rank.job.to_string()),
@@ -224,7 +222,7 @@ fn ranks(view: &AgentView) -> String {
     }
 }
 
-/// Nothing where no plug-in is set.
+/// Lists the results of plug-in checks; empty if there are none.
 fn checks(view: &AgentView) -> String {
     const COLUMNS: &[Column<CheckView>] = &[
         ("check", |it| it.check.clone()),
@@ -253,7 +251,7 @@ fn findings(view: &AgentView) -> String {
     listing::table(&newest, columns)
 }
 
-/// How busy it is.
+/// Formats the load of the host.
 fn host(view: &HostView) -> String {
     let memory = view.memory_available;
     let memory = memory.map(|part| format!("{:.1} % of the memory available", part * 100.0));
@@ -270,7 +268,7 @@ fn host(view: &HostView) -> String {
     or_dash((!told.is_empty()).then(|| told.join("; ")))
 }
 
-/// What is in force, and what was refused since.
+/// Formats the active catalogue, and a later refusal.
 fn catalogue(view: &CatalogueView) -> String {
     let CatalogueView {
         version,

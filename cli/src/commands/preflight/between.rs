@@ -1,4 +1,4 @@
-//! `rankguard preflight --between`: the ways between nodes, measured pair by pair through their agents.
+//! `rankguard preflight --between`: links between nodes, measured pair by pair through their agents.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::listing::{self, Column};
 use crate::out;
 
-/// One measurement.
+/// Measurement of one pair.
 #[derive(Debug, Serialize)]
 struct Row {
     from: NodeId,
@@ -36,11 +36,11 @@ fn number(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// What is to be measured.
+/// Options of a measurement.
 pub(super) struct Wanted {
     pub(super) nodes: Vec<NodeId>,
     pub(super) lasts: Duration,
-    /// Bandwidth below which a pair is bad in any case, gigabits per second.
+    /// Minimum bandwidth of a pair, gigabits per second.
     pub(super) least: f64,
     pub(super) format: Format,
 }
@@ -94,7 +94,7 @@ pub(super) async fn run(wanted: Wanted, client: &Client) -> Result<Exit, CliErro
     Ok(if fine { Exit::Fine } else { Exit::Finding })
 }
 
-/// The nodes that were named; each must be there and free, because a measurement takes the network of whatever runs.
+/// Returns the selected nodes. Each must be known and free, because a measurement uses the network of running jobs.
 fn chosen(wanted: &[NodeId], known: &[NodeView]) -> Result<Vec<NodeView>, CliError> {
     let mut nodes: Vec<NodeView> = Vec::new();
     for name in wanted {

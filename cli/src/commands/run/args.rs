@@ -1,4 +1,4 @@
-//! Words of `rankguard run`.
+//! Options of `rankguard run`.
 
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -13,44 +13,41 @@ use crate::commands::keep::KeepArgs;
 use crate::commands::run::resume::ResumeArg;
 use crate::error::CliError;
 
-/// `run`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RunArgs {
-    /// Where the controller is.
     #[command(flatten)]
     pub(crate) address: ControllerAddress,
-    /// How many nodes: `MIN:MAX`, or one number
+    /// Number of nodes: `MIN:MAX`, or one number
     #[arg(long, value_name = "MIN:MAX", default_value = "1")]
     pub(crate) nodes: NodeCount,
-    /// Ranks on each node
+    /// Ranks per node
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) ranks_per_node: u32,
-    /// Checkpoint store, the same directory on every node
+    /// Directory of the checkpoint store, the same path on every node
     #[arg(long, value_name = "DIR", requires = "checkpoint_every")]
     pub(crate) checkpoint_dir: Option<PathBuf>,
-    /// Steps between checkpoints
+    /// Interval between checkpoints, in steps
     #[arg(long, value_name = "STEPS", requires = "checkpoint_dir", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) checkpoint_every: Option<u64>,
-    /// Start from checkpoints: a job of the store (the job's own name: another attempt of its run), a folder, or an object
-    /// store's URL; the newest committed step, or STEP
+    /// Start from a checkpoint of: a job in the store (the job's own name continues its run as another attempt), a
+    /// directory, or an object store's URL; uses the newest committed step, or STEP
     #[arg(long, value_name = "JOB|PATH|URL[:STEP]", requires = "checkpoint_dir")]
     pub(crate) resume_from: Option<ResumeArg>,
-    /// Which checkpoints stay.
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
-    /// Where they go besides.
     #[command(flatten)]
     pub(crate) copies: CopiesArgs,
     /// Name of the job [default: the program's name and a number]
     #[arg(long, value_name = "JOB")]
     pub(crate) name: Option<String>,
-    /// Failures of one class that are retried before the job is stopped
+    /// Maximum number of restarts for failures of one class; then the job is stopped
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) max_restarts: u32,
-    /// Extra environment of the ranks; may be repeated. They get PATH and VIRTUAL_ENV of this shell, unless PATH is named here
+    /// Additional environment variable of the ranks; may be repeated. Ranks also get PATH and VIRTUAL_ENV of this
+    /// shell, unless PATH is set here
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) env: Vec<EnvPair>,
-    /// Working directory of the ranks [default: this one]
+    /// Working directory of the ranks [default: the current directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) workdir: Option<PathBuf>,
     /// Local user that the ranks run as; the nodes must allow it (agent.job_users)
@@ -59,43 +56,43 @@ pub(crate) struct RunArgs {
     /// Print the output of the ranks, each line with its rank
     #[arg(long)]
     pub(crate) output: bool,
-    /// Accept a launcher (torchrun, accelerate launch, mpirun ...) as the program, where it is the only rank of each node
+    /// Accept a launcher (torchrun, accelerate launch, mpirun ...) as the program, if it is the only rank of each node
     #[arg(long)]
     pub(crate) allow_launcher: bool,
-    /// Submit and return
+    /// Submit the job and return without following it
     #[arg(long)]
     pub(crate) detach: bool,
-    /// Program and arguments; each rank runs one
+    /// Program and arguments; started once per rank
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 
-/// Where checkpoints go besides their store.
+/// Copies of checkpoints in addition to their store.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CopiesArgs {
-    /// Other nodes of the job that keep each image in memory, in other failure domains where there are some
+    /// Number of other nodes of the job that hold a copy of each image in memory, in other failure domains if possible
     #[arg(long, value_name = "NODES", requires = "checkpoint_dir", value_parser = clap::value_parser!(u32).range(1..=3))]
     pub(crate) checkpoint_copies: Option<u32>,
-    /// Parity of the images in memory: groups of at most K nodes, M other nodes keep a parity of each, and any M of them may be
-    /// lost
+    /// Parity of the images in memory: groups of at most K nodes, M other nodes hold a parity of each, and any M of
+    /// them may be lost
     #[arg(long, value_name = "K+M", requires = "checkpoint_dir", value_parser = crate::parity::parse)]
     pub(crate) checkpoint_parity: Option<CheckpointParity>,
-    /// What a commit waits for: the store, or also every copy and parity that was asked for; one that fails is told and holds up
-    /// nothing
+    /// Condition for a commit: shards in the store, or also every requested copy and parity; a failed copy is reported
+    /// and does not block the commit
     #[arg(long, value_name = "LEVEL", requires = "checkpoint_dir", value_enum, default_value_t)]
     pub(crate) checkpoint_commit: Level,
-    /// Object store that every committed checkpoint is mirrored to: file, s3, gs or az; credentials from the environment
+    /// Object store to mirror every committed checkpoint to: file, s3, gs or az; credentials come from the environment
     /// of the agents
     #[arg(long, value_name = "URL", requires = "checkpoint_dir")]
     pub(crate) checkpoint_mirror: Option<String>,
-    /// Save through so much memory a rank instead of holding its whole image: a save then waits for the disk, shards are
-    /// written whole, and restores read the store; without copies and parity
+    /// Stream saves through a window of this size per rank, MiB, instead of holding whole images: a save waits for the
+    /// disk, shards are written whole, and restores read the store; excludes copies and parity
     #[arg(long, value_name = "MIB", requires = "checkpoint_dir", value_parser = window,
         conflicts_with_all = ["checkpoint_copies", "checkpoint_parity"])]
     pub(crate) checkpoint_window: Option<NonZero<u64>>,
 }
 
-/// MiB as bytes.
+/// Parses a number of MiB to bytes.
 fn window(text: &str) -> Result<NonZero<u64>, String> {
     let least = MIN_WINDOW_BYTES as f64 / f64::from(1 << 20);
     let mib = text.parse::<f64>().ok().filter(|mib| (least..=1e9).contains(mib));
@@ -103,18 +100,18 @@ fn window(text: &str) -> Result<NonZero<u64>, String> {
         .ok_or_else(|| format!("want MiB, {least} or more; 64 lets no disk wait"))
 }
 
-/// What a commit waits for.
+/// Condition for a commit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Level {
-    /// Shards in the store
+    /// Shards are in the store
     #[default]
     Durable,
-    /// Copies and parity, too
+    /// Copies and parity are complete, too
     Replicated,
 }
 
 impl CopiesArgs {
-    /// What the job asks for; an address that cannot be one is refused before anything is sent.
+    /// Returns the tiers of the job; rejects an unusable mirror URL before anything is sent.
     pub(crate) fn wanted(&self) -> Result<CheckpointTiers, CliError> {
         if let Some(url) = &self.checkpoint_mirror {
             ObjectTier::check(url).map_err(|problem| {
@@ -138,12 +135,10 @@ impl CopiesArgs {
     }
 }
 
-/// `MIN:MAX`.
+/// Range of nodes, given as `MIN:MAX` or one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NodeCount {
-    /// Fewest.
     pub(crate) min: u32,
-    /// Most.
     pub(crate) max: u32,
 }
 
@@ -167,12 +162,10 @@ impl std::str::FromStr for NodeCount {
     }
 }
 
-/// `KEY=VALUE`.
+/// Environment variable, given as `KEY=VALUE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EnvPair {
-    /// The variable.
     pub(crate) key: String,
-    /// What it holds.
     pub(crate) value: String,
 }
 

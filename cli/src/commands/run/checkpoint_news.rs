@@ -1,4 +1,4 @@
-//! Lines about checkpoints that do not exist and about a changed world size.
+//! Notes about void checkpoints and about a changed world size.
 
 use std::time::{Duration, Instant};
 
@@ -6,20 +6,20 @@ use rankguard_model::{JobState, JobView};
 
 use crate::out;
 
-/// From one line about void checkpoints to the next.
+/// Minimum interval between notes about void checkpoints.
 const PAUSE: Duration = Duration::from_secs(20);
 
-/// What was printed already.
+/// State of the notes that were printed.
 #[derive(Debug, Default)]
 pub(super) struct CheckpointNews {
     void: u64,
     printed: Option<Instant>,
-    /// Ranks of the newest generation that was seen.
+    /// World size of the newest generation seen.
     world: Option<usize>,
 }
 
 impl CheckpointNews {
-    /// Prints what is new of a job.
+    /// Prints changes of a job since the last call.
     pub(super) fn print(&mut self, view: &JobView) {
         self.print_void(view);
         self.print_world(view);

@@ -1,4 +1,4 @@
-//! Following a job until it has ended: what is new of it and of its cases.
+//! Follows a job until it has ended, and prints changes of it and of its cases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -15,21 +15,20 @@ use crate::words::{case_state, job_state};
 
 use super::submitter::find_program;
 
-/// Between two looks at the job.
+/// Interval between polls.
 const POLL: Duration = Duration::from_millis(300);
-/// Between two words about progress.
+/// Interval between progress lines.
 const PROGRESS: Duration = Duration::from_secs(20);
-/// How long a controller may be away before following it makes no sense any more. The job goes on without it.
+/// Maximum time without a controller before following ends with an error. The job continues without it.
 const AWAY_MAX: Duration = Duration::from_secs(600);
 
-/// How long the last checkpoint of a job that has finished may be on its way before waiting makes no sense any more. The agents
-/// go on.
+/// Maximum wait for the commit of a finished job's last checkpoint. The agents continue afterwards.
 const SAVING_MAX: Duration = Duration::from_secs(600);
 
-/// The reason of a job that a person stopped; a case that it had before is not why it ended.
+/// Reason of a job that a user cancelled; its earlier cases are not the cause of its end.
 const CANCELLED: &str = "cancelled by its user";
 
-/// What was told already, so that only news is.
+/// State of a followed job, to print only changes.
 pub(super) struct Follower {
     pub(super) job: JobId,
     line: String,
@@ -37,11 +36,11 @@ pub(super) struct Follower {
     told: Instant,
     away: Option<Instant>,
     saving: Option<Instant>,
-    /// Whether the start of the job was reported.
+    /// True if the start of the job was reported.
     reported_start: bool,
     checkpoints: CheckpointNews,
     finished: bool,
-    /// Prints the output of the ranks, where that is wanted.
+    /// Prints the output of the ranks, with `--output`.
     reader: Option<LogReader>,
 }
 
@@ -61,12 +60,12 @@ impl Follower {
         }
     }
 
-    /// Whether every rank has ended well, so that only the commit of the last checkpoint is waited for.
+    /// True if every rank has ended successfully, so that only the commit of the last checkpoint is awaited.
     pub(super) fn has_finished(&self) -> bool {
         self.finished
     }
 
-    /// Until the job has ended and what it saved last is committed.
+    /// Polls until the job has ended and its last checkpoint is committed.
     pub(super) async fn follow(&mut self, client: &Client) -> Result<Exit, CliError> {
         loop {
             if let Some(exit) = self.look(client).await? {
@@ -118,7 +117,7 @@ impl Follower {
         }
     }
 
-    /// Whether nothing of a finished job is on its way into the store any more, or for too long.
+    /// True if no checkpoint of a finished job is being written, or [`SAVING_MAX`] is over.
     fn has_saved(&mut self, view: &JobView) -> bool {
         let Some(step) = view.saving else { return true };
         let since = *self.saving.get_or_insert_with(|| {
@@ -137,7 +136,7 @@ impl Follower {
         over
     }
 
-    /// Reports once where the job starts from.
+    /// Reports once the checkpoint that the job resumes from.
     fn report_start(&mut self, view: &JobView) {
         if let (Some(start), false) = (&view.resumed_from, std::mem::replace(&mut self.reported_start, true)) {
             out::note(&format!("job {} resumes from {start}", view.spec.id));
@@ -173,7 +172,7 @@ impl Follower {
     }
 }
 
-/// One job's state in a line that changes only when something has happened.
+/// Formats the state of a job; the line changes only with an event.
 fn describe(view: &JobView) -> String {
     let mut line = format!("job {} {}", view.spec.id, job_state(view.state));
     if !view.placements.is_empty() {
@@ -195,7 +194,7 @@ fn describe(view: &JobView) -> String {
     line
 }
 
-/// The verdict and the user's own line.
+/// Builds the error of a stopped job: the verdict, the lines of the root finding, and advice.
 fn stopped(view: &JobView, cases: &[Case]) -> CliError {
     let reason = view.reason.as_deref().unwrap_or("no reason was given");
     let mut what = format!("job {} was stopped: {reason}", view.spec.id);
@@ -223,7 +222,7 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
     CliError::failure(what, hint).exiting(Exit::JobFailed)
 }
 
-/// What to do about a module that Python did not find: names the interpreter.
+/// Returns advice for a module that Python did not find: names the interpreter.
 fn missing_module(view: &JobView, root: Option<&Finding>) -> Option<String> {
     let text = &root?.text;
     let module = text.split("No module named ").nth(1)?.split_whitespace().next()?;

@@ -1,7 +1,7 @@
-//! Launchers in the command of a job.
+//! Detection of launchers in the command of a job.
 //!
-//! `rankguard run` starts each rank itself and gives it what torchrun would (RANK, WORLD_SIZE, MASTER_ADDR ...). A launcher in the
-//! place of the program starts an independent job per rank, and all of these would write one checkpoint.
+//! `rankguard run` starts each rank itself with the environment of torchrun (RANK, WORLD_SIZE, MASTER_ADDR ...). A
+//! launcher in place of the program starts an independent job per rank, and all of these would write one checkpoint.
 
 use crate::error::CliError;
 
@@ -20,7 +20,7 @@ const PROGRAMS: &[&str] = &[
     "srun",
 ];
 
-/// Python modules that do the same after `python -m`.
+/// Python modules that are launchers, for `python -m`.
 const MODULES: &[&str] = &[
     "torch.distributed.run",
     "torch.distributed.launch",
@@ -29,7 +29,7 @@ const MODULES: &[&str] = &[
     "deepspeed.launcher.launch",
 ];
 
-/// Options with the number of ranks on a node, or of all ranks where the launcher knows one node only.
+/// Options with the number of ranks on a node, or of all ranks for launchers of a single node.
 const RANK_COUNTS: &[&str] = &[
     "--nproc-per-node",
     "--nproc_per_node",
@@ -46,16 +46,16 @@ const RANK_COUNTS: &[&str] = &[
 /// A launcher in a command, and the command of one rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LauncherCommand {
-    /// The launcher as it was typed.
+    /// The launcher as typed.
     launcher: String,
-    /// Ranks on a node; none where the launcher counts devices itself.
+    /// Ranks per node; `None` if the launcher counts devices itself.
     ranks: Option<u32>,
-    /// Program and arguments of a rank; empty where they were not recognised.
+    /// Program and arguments of a rank; empty if they were not recognised.
     rank_command: Vec<String>,
 }
 
 impl LauncherCommand {
-    /// The launcher that a command begins with, after `env`, `exec` and variables, also within `sh -c`.
+    /// Finds the launcher at the start of a command, after `env`, `exec` and variables, also within `sh -c`.
     pub(super) fn find(command: &[String]) -> Option<Self> {
         let words = skip_prefixes(command);
         let (program, arguments) = words.split_first()?;
@@ -69,7 +69,7 @@ impl LauncherCommand {
                 .filter(|(module, _)| MODULES.contains(module))
                 .map(|(module, rest)| Self::of(format!("{program} -m {module}"), rest));
         }
-        // `accelerate config` and the like start nothing.
+        // Other subcommands such as `accelerate config` start no ranks.
         let starts = name != "accelerate" || arguments.first().is_some_and(|word| word == "launch");
         (PROGRAMS.contains(&name) && starts).then(|| Self::of(program.clone(), arguments))
     }
@@ -82,7 +82,7 @@ impl LauncherCommand {
         }
     }
 
-    /// The refusal, with the command that does what was meant.
+    /// Builds the error, with the command that starts the ranks correctly.
     pub(super) fn refusal(&self, ranks_per_node: u32) -> CliError {
         let ranks = self.ranks.unwrap_or(ranks_per_node);
         let command = if self.rank_command.is_empty() {
@@ -103,7 +103,7 @@ impl LauncherCommand {
     }
 }
 
-/// Refuses a launcher, unless it is wanted and the only rank of its node.
+/// Rejects a launcher, unless it is allowed and the only rank of its node.
 pub(super) fn check_launcher(command: &[String], ranks_per_node: u32, is_allowed: bool) -> Result<(), CliError> {
     match LauncherCommand::find(command) {
         Some(found) if !is_allowed || ranks_per_node > 1 => Err(found.refusal(ranks_per_node)),
@@ -120,12 +120,12 @@ fn is_variable(word: &str) -> bool {
         .is_some_and(|(name, _)| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
 }
 
-/// `-c`, alone or among other letters (`-lc`).
+/// True for `-c`, alone or among other letters (`-lc`).
 fn is_script_flag(word: &str) -> bool {
     word.starts_with('-') && !word.starts_with("--") && word.ends_with('c')
 }
 
-/// The command behind `env`, `exec`, `nohup`, `time` and variables.
+/// Returns the command after `env`, `exec`, `nohup`, `time` and variables.
 fn skip_prefixes(mut words: &[String]) -> &[String] {
     while let Some((first, rest)) = words.split_first() {
         let is_prefix = matches!(
@@ -141,7 +141,7 @@ fn skip_prefixes(mut words: &[String]) -> &[String] {
     words
 }
 
-/// The commands of a shell script in one argument, as words. Quotes are taken off, nothing is expanded.
+/// Splits a shell script into commands and words. Quotes are removed, nothing is expanded.
 fn shell_commands(script: &str) -> Vec<Vec<String>> {
     let words = |text: &str| -> Vec<String> {
         text.split_whitespace()
@@ -151,7 +151,7 @@ fn shell_commands(script: &str) -> Vec<Vec<String>> {
     script.split([';', '&', '|', '\n']).map(words).collect()
 }
 
-/// The module of `python [options] -m MODULE`, and what follows.
+/// Returns the module of `python [options] -m MODULE`, and the arguments after it.
 fn python_module(arguments: &[String]) -> Option<(&str, &[String])> {
     let at = arguments
         .iter()
@@ -175,7 +175,8 @@ fn rank_count(arguments: &[String]) -> Option<u32> {
     })
 }
 
-/// From the interpreter or script on. The options of launchers before it differ too much to be read one by one.
+/// Returns the arguments from the interpreter or script on. The options of launchers before it differ too much to parse
+/// each.
 fn rank_command(arguments: &[String]) -> Vec<String> {
     let is_interpreter = |word: &String| file_name(word).starts_with("python");
     if let Some(at) = arguments.iter().position(is_interpreter) {

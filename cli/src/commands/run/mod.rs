@@ -1,4 +1,4 @@
-//! `rankguard run`: submit a job and follow it. Ctrl-C cancels it.
+//! `rankguard run`: submits a job and follows it. Ctrl-C cancels it.
 
 mod args;
 mod checkpoint_news;
@@ -23,7 +23,7 @@ use crate::signals::Stop;
 use follow::Follower;
 use spec::{lack, spec};
 
-/// How long a cancelled job may take to end.
+/// Maximum wait for the end of a cancelled job.
 const CANCEL_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(args: RunArgs, client: &Client) -> Result<Exit, CliError> {

@@ -1,4 +1,4 @@
-//! `--resume-from`: the checkpoints that a job starts from.
+//! `--resume-from`: selects the checkpoint that a job starts from.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use rankguard_model::{JobId, ResumePlace, ResumeSource, Step, with_causes};
 use crate::error::CliError;
 use crate::out;
 
-/// `JOB[:STEP]`, `PATH[:STEP]` or `URL[:STEP]`.
+/// Source of a checkpoint: `JOB[:STEP]`, `PATH[:STEP]` or `URL[:STEP]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResumeArg {
     place: ArgPlace,
@@ -53,8 +53,8 @@ impl FromStr for ResumeArg {
 }
 
 impl ResumeArg {
-    /// The source as it is submitted. A checkpoint of an object store is pulled into the store first, by this process and with
-    /// its credentials.
+    /// Returns the source for the submission. A checkpoint of an object store is first pulled into the store, by this
+    /// process and with its credentials.
     pub(crate) async fn resolve(&self, store: &Path) -> Result<ResumeSource, CliError> {
         let place = match &self.place {
             ArgPlace::Job(job) => ResumePlace::Job(JobId::from(job.as_str())),
@@ -71,7 +71,7 @@ impl ResumeArg {
     }
 }
 
-/// Pulls a checkpoint, the newest where no step is named, with the records of its run.
+/// Pulls the checkpoint of `step`, or the newest that is not superseded, with the records of its run.
 async fn pull(url: &str, step: Option<Step>, store: &Path) -> Result<JobId, CliError> {
     let failed = |problem: ObjectError| {
         CliError::failure(
@@ -118,7 +118,8 @@ async fn pull(url: &str, step: Option<Step>, store: &Path) -> Result<JobId, CliE
     Ok(job)
 }
 
-/// The object store and its job: the last part of the URL where the rest holds a job of that name, else the only job.
+/// Opens the object store and selects its job: the only job, or the last part of the URL if the rest contains a job of
+/// that name.
 async fn open(url: &str) -> Result<(ObjectTier, Option<JobId>), ObjectError> {
     let tier = ObjectTier::open(url)?;
     let mut jobs = Vec::new();

@@ -1,4 +1,4 @@
-//! A job as it is submitted, and what the cluster lacks for it.
+//! Job specification of a submission, and its comparison with the cluster's capacity.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::launcher::check_launcher;
 use super::submitter::add_submitter_variables;
 use crate::error::CliError;
 
-/// The job as it is submitted.
+/// Builds the job specification.
 pub(super) fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
     check_launcher(&args.command, args.ranks_per_node, args.allow_launcher)?;
     let here = |what: &str, path: &Path| {
@@ -65,7 +65,7 @@ pub(super) fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
     })
 }
 
-/// The program's name and a number that nobody had before.
+/// Derives a job name: the program's name and the time in milliseconds.
 fn name_of(command: &[String]) -> String {
     let program = command.first().map(Path::new).and_then(|path| path.file_stem());
     let program = program
@@ -83,8 +83,8 @@ fn name_of(command: &[String]) -> String {
     format!("{plain}-{millis}")
 }
 
-/// Says what the cluster lacks for the job's smallest size, if it lacks something. The job is submitted all the same:
-/// nodes may be about to join.
+/// Describes missing capacity for the job's minimum size; `None` if there is enough. The job is submitted anyway: nodes
+/// may be about to join.
 pub(super) fn lack(spec: &JobSpec, status: &StatusView) -> Option<String> {
     let usable = |node: &&NodeView| node.state == NodeState::Healthy;
     let fit = status

@@ -1,18 +1,19 @@
-//! The submitter's environment, as far as ranks get it: the search path and the active virtual environment.
+//! Environment of the submitter that ranks receive: the search path and the active virtual environment.
 //!
-//! Ranks find `python` where the submitter finds it. Nodes must share the folders; those that are absent on a node are passed by.
+//! Ranks find `python` where the submitter finds it. Nodes must share these directories; a directory that a node lacks
+//! is skipped.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// The variable with the folders of programs.
+/// Variable with the search path of programs.
 const PATH: &str = "PATH";
-/// Variables of the submitter that ranks get.
+/// Variables of the submitter that ranks receive.
 const SENT: [&str; 2] = [PATH, "VIRTUAL_ENV"];
 
-/// Adds the submitter's variables to a job's environment. A job that names its own PATH gets none of them.
+/// Adds the submitter's variables to a job's environment, unless the job sets its own PATH.
 pub(super) fn add_submitter_variables(env: &mut BTreeMap<String, String>, value_of: impl Fn(&str) -> Option<OsString>) {
     if env.contains_key(PATH) {
         return;
@@ -25,7 +26,7 @@ pub(super) fn add_submitter_variables(env: &mut BTreeMap<String, String>, value_
     }
 }
 
-/// The file that a command's program is on this machine, by the search path of the job.
+/// Finds the file of a command's program on this machine, by the search path of the job.
 pub(super) fn find_program(program: &str, env: &BTreeMap<String, String>) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(PathBuf::from(program));

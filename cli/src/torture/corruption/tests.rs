@@ -1,4 +1,4 @@
-//! The judge can fail.
+//! Tests of the judge on undetected damage.
 
 use super::*;
 
@@ -16,8 +16,8 @@ fn judged(change: impl FnOnce(&Bench, &mut Damage)) -> Verdict {
     bench.judge(&store, &damage).expect("judged")
 }
 
-/// The judge itself can fail: a whole checkpoint of the same name with other bytes is what no digest in the store can
-/// tell from the true one, and must be counted as silent.
+/// A complete checkpoint of the same name with other bytes cannot be distinguished by any digest in the store, and must
+/// be counted as silent.
 #[test]
 fn a_checkpoint_that_was_replaced_whole_is_counted_as_silent() {
     let verdict = judged(|bench, damage| {
@@ -40,7 +40,7 @@ fn a_checkpoint_that_was_replaced_whole_is_counted_as_silent() {
     assert!(verdict.silent && !verdict.refused, "{:?}", verdict.faults);
 }
 
-/// Nor does it call something noticed that nobody has noticed.
+/// Damage that the engine does not detect is not counted as refused.
 #[test]
 fn damage_that_does_not_show_is_not_counted_as_refused() {
     let verdict = judged(|bench, damage| {

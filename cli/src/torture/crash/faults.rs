@@ -1,4 +1,4 @@
-//! Disks that are full, fail, write half of what they are given, and do not sync or rename when asked to.
+//! Disk faults: full disks, I/O errors, short and torn writes, failed syncs and renames.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,20 +13,20 @@ use crate::torture::dice::Dice;
 use crate::torture::subject::Subject;
 use crate::torture::{TortureError, on_threads};
 
-/// How a disk fails.
+/// Kind of disk fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// ENOSPC where room is needed.
+    /// ENOSPC from calls that allocate space.
     Full,
     /// EIO from any call.
     Eio,
-    /// A write takes less than it was given, and says so.
+    /// A write takes less than it was given and returns the shorter length.
     ShortWrite,
-    /// A write does a part and fails.
+    /// A write takes a part and fails.
     TornWrite,
-    /// A sync fails.
+    /// A sync call fails.
     FailedSync,
-    /// A rename fails, before it is done or after.
+    /// A rename fails, before or after it is done.
     FailedRename,
 }
 
@@ -52,7 +52,7 @@ impl Fault {
         format!("disk-{}{fault}", way.word())
     }
 
-    /// Which calls it can come from.
+    /// True if the operation can raise this fault.
     fn hits(self, op: Op) -> bool {
         match self {
             Self::Full => matches!(
@@ -79,20 +79,20 @@ impl Fault {
     }
 }
 
-/// What is to happen to calls below one folder.
+/// Planned fault for calls below one folder.
 #[derive(Debug)]
 struct Plan {
     fault: Fault,
     dice: Dice,
-    /// Calls that it could hit before the one that it does.
+    /// Number of matching calls before the fault.
     before: u64,
-    /// It hits all that follow, too.
+    /// True if all later matching calls fail, too.
     lasting: bool,
     calls: u64,
     struck: u64,
 }
 
-/// The disk of every scene of this process: calls are told apart by the folder that they are about.
+/// Disk of all scenes of this process: calls are assigned to a scene by their folder.
 #[derive(Default)]
 struct Disk {
     plans: Mutex<BTreeMap<PathBuf, Plan>>,
@@ -169,7 +169,7 @@ pub(super) fn run(
     Ok(rows(FAULTS.map(|fault| fault.name(way)), &verdicts))
 }
 
-/// How many calls of a save the fault could hit: counted in one where it never comes.
+/// Counts the calls of a save that the fault could hit, with a plan that never strikes.
 fn calls(scene: &mut Scene, root: &Path, fault: Fault) -> u64 {
     let disk = Disk::of_this_process();
     disk.arm(
@@ -202,8 +202,8 @@ fn case_of(scene: &mut Scene, root: &Path, fault: Fault, usual: u64, dice: &mut 
             struck: 0,
         },
     );
-    // An error is what a bad disk deserves; what counts is what stands there afterwards. A commit that was told of is
-    // taken down by the scene itself.
+    // An error is expected on a faulty disk; the state of the store afterwards is judged. The scene itself records an
+    // acknowledged commit.
     let _ = scene.write_and_commit();
     let struck = disk.disarm(root).map_or(0, |plan| plan.struck);
     let mut verdict = Verdict {

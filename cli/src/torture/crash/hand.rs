@@ -1,4 +1,4 @@
-//! The victims: one process that does one part of a save, and dies where it was told to.
+//! Victim processes: each does one part of a save and kills itself at a given place.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -18,13 +18,14 @@ use crate::out;
 use crate::torture::TortureError;
 use crate::torture::subject::{Subject, persist, take};
 
-/// What a victim is to do. Its arena or window, where it needs one, is its standard input.
+/// Operation of a victim. Its arena or window, if it needs one, is its standard input.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Errand {
     pub(crate) subject: Subject,
     pub(crate) id: CheckpointId,
     pub(crate) part: Part,
-    /// Where it kills itself: system calls of its phase before that, and how much of a write is done, in thousandths.
+    /// Place of its death: number of system calls of its phase before it, and the finished part of a write, in
+    /// thousandths.
     pub(crate) death: Option<(u64, u64)>,
 }
 
@@ -33,18 +34,18 @@ pub(crate) struct Errand {
 pub(crate) enum Part {
     /// Fill and seal a slot.
     Fill { rank: u32, slot: u32 },
-    /// Write a sealed slot; the death comes in files with this ending.
+    /// Write a sealed slot; the death occurs in files with this ending.
     Write {
         store: PathBuf,
         parent: Option<CheckpointId>,
         slot: u32,
         ending: String,
     },
-    /// Pass an image through a window to whoever reads there, and seal it.
+    /// Stream an image through a window to its reader, and seal it.
     Pass { rank: u32 },
-    /// Write what passes through a window; the death comes in files with this ending.
+    /// Write the image that streams through a window; the death occurs in files with this ending.
     Take { store: PathBuf, ending: String },
-    /// Commit, and then remove what retention does not keep; the death comes in the one or the other.
+    /// Commit, and then remove what retention does not keep; the death occurs in one of the two.
     Commit {
         store: PathBuf,
         parent: Option<CheckpointId>,
@@ -53,12 +54,12 @@ pub(crate) enum Part {
     },
 }
 
-/// What a victim says when its phase begins and ends.
+/// Messages of a victim at the start and end of its phase, and after a commit.
 pub(crate) const BEGIN: &str = "begin";
 pub(crate) const END: &str = "end";
 pub(crate) const COMMITTED: &str = "committed";
 
-/// Does an errand. Lines on standard output say how far it came.
+/// Runs a victim. Lines on standard output report its progress.
 pub(crate) fn run(errand: &Errand) -> Result<(), TortureError> {
     let Errand {
         subject,
@@ -69,7 +70,7 @@ pub(crate) fn run(errand: &Errand) -> Result<(), TortureError> {
     match part {
         Part::Fill { rank, slot } => {
             let arena = arena()?;
-            // What it will copy is ready, as a trainer's tensors are; the phase is the copy alone.
+            // The data is prepared, as a trainer's tensors are; the phase is the copy only.
             let fill = subject.filling(*id, *rank);
             say(BEGIN)?;
             fill.into_slot(&arena, *slot)?;
@@ -95,7 +96,7 @@ pub(crate) fn run(errand: &Errand) -> Result<(), TortureError> {
         }
         Part::Take { store, ending } => {
             let (arena, store) = (arena()?, Store::at(store));
-            // The rank of this process's story dies with it, never before.
+            // The rank that streams to this process dies with it, never before.
             let taken = counted(ending, *death, || take(&store, &arena, id.generation, &|| false));
             told(&taken?)
         }
@@ -126,7 +127,7 @@ pub(crate) fn run(errand: &Errand) -> Result<(), TortureError> {
     }
 }
 
-/// Does what a phase is about: says when it begins and ends, and how many system calls there were on files with this ending.
+/// Runs the work of a phase: reports its start and end, and the number of system calls on files with this ending.
 fn counted<T>(
     ending: &str,
     death: Option<(u64, u64)>,
@@ -142,26 +143,26 @@ fn counted<T>(
     Ok(done)
 }
 
-/// Says what was sealed.
+/// Reports a sealed shard.
 fn told(seal: &ShardSeal) -> Result<(), TortureError> {
     say(&serde_json::to_string(seal).map_err(TortureError::new)?)
 }
 
-/// A line that the one who waits for it gets at once.
+/// Prints a line and flushes it.
 fn say(line: &str) -> Result<(), TortureError> {
     out::line(line);
     Ok(out::finish()?)
 }
 
-/// The arena that this process was given as its standard input.
+/// Maps the arena that is the standard input of this process.
 fn arena() -> Result<Arena, TortureError> {
     let fd: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
     Ok(Arena::map(fd)?)
 }
 
-/// Counts the system calls of a phase, and ends this process at one of them.
+/// Counter of the system calls of a phase, which kills this process at one of them.
 struct Reaper {
-    /// Only calls on files with this ending, or on their temporary forerunners.
+    /// Part of the file name that selects calls; temporary names contain it, too.
     ending: String,
     death: Option<(u64, u64)>,
     calls: AtomicU64,
@@ -190,14 +191,14 @@ impl Reaper {
         self.watching.store(WATCHING, Ordering::Relaxed);
     }
 
-    /// How many calls there were.
+    /// Stops counting and returns the number of calls.
     fn end(&self) -> u64 {
         self.watching.store(RESTING, Ordering::Relaxed);
         self.calls.load(Ordering::Relaxed)
     }
 
     fn die() -> ! {
-        // Nothing runs after this: no destructor, no buffer is written.
+        // SIGKILL: no destructor runs, no buffer is written.
         let _ = kill_process(getpid(), Signal::KILL);
         loop {
             std::thread::park();
@@ -225,7 +226,7 @@ impl Faults for Reaper {
             Self::die();
         }
         self.watching.store(DYING, Ordering::Relaxed);
-        // The write is cut short, and the writer's next call, which is the rest of it, is its last.
+        // The write is shortened; the writer's next call, for the rest, is its last.
         Some(Strike::Short(bytes * part / 1000))
     }
 }

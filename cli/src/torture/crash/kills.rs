@@ -1,4 +1,4 @@
-//! SIGKILL of a rank, an agent and a controller, in every phase of a save.
+//! Cases with SIGKILL of a rank, an agent and a controller, in every phase of a save.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl<'a> Stage<'a> {
             scene: Scene::new(root, phase.subject(way, seed), way)?,
             usual,
         };
-        // Once without a death, to know how long it takes.
+        // One run without a death, to measure the duration and the calls.
         let mut verdict = Verdict::default();
         let Passed { end, whole } = stage.play(Death::default(), &mut verdict)?;
         if !end.well || !verdict.faults.is_empty() {
@@ -65,14 +65,14 @@ impl<'a> Stage<'a> {
     }
 
     fn case(&mut self, mut dice: Dice) -> Result<Verdict, TortureError> {
-        // A rank makes no system calls that it could count.
+        // A rank makes no system calls that could be counted.
         let death = if !self.phase.kills_ranks() && dice.coin() {
             Death {
                 place: Some((dice.below(self.usual.calls), dice.below(1000))),
                 delay: None,
             }
         } else {
-            // A little beyond the usual end, so that the end itself is hit too.
+            // Slightly beyond the usual end, so that the end itself is hit, too.
             let nanos = self.usual.took.as_nanos() as u64;
             Death {
                 place: None,
@@ -97,8 +97,8 @@ impl<'a> Stage<'a> {
             self.scene.was_committed();
         }
         self.scene.judge(&mut verdict)?;
-        // A rank that is dead is a new generation, and so is one whose window went with its agent; an agent that has images
-        // and a controller may come back to the same one.
+        // A dead rank requires a new generation, and so does a rank with a window that died with its agent; an agent
+        // with images and a controller may return to the same generation.
         if whole.is_empty() {
             let restart = self.phase.kills_ranks() || !images_stay || dice.coin();
             self.scene.recover(restart, &mut verdict);
@@ -110,7 +110,7 @@ impl<'a> Stage<'a> {
         Ok(verdict)
     }
 
-    /// One save up to the victim's part, and that part.
+    /// Runs one save up to and including the victim's part.
     fn play(&mut self, death: Death, verdict: &mut Verdict) -> Result<Passed, TortureError> {
         match self.scene.way {
             Way::Window => self.play_window(death, verdict),

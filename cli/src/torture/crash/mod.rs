@@ -1,14 +1,14 @@
-//! The crash matrix: saves in which a process is killed or the disk fails, and what is left after each.
+//! Crash matrix: saves in which a process is killed or the disk fails, and the state after each.
 //!
 //! Kills are real: a rank that fills and seals an arena, an agent that writes a shard and its index, a controller that
-//! commits and removes are processes of their own, ended by SIGKILL. One half dies at a moment, killed from outside at a
-//! random time after it began; the other half at a place, by its own hand right before a random system call of the phase
-//! or in the middle of a write, which is the only way to spread deaths evenly over what a save does.
+//! commits and removes are processes of their own, ended by SIGKILL. One half is killed from outside at a random time
+//! after its start; the other half kills itself right before a random system call of the phase or in the middle of a
+//! write, which is the only way to spread deaths evenly over the work of a save.
 //!
-//! All of it twice: with images that are sealed whole and then written, and with images that pass through windows, where the
-//! other side of the window lives on and the controller dies while the next step passes.
+//! Everything runs twice: with images that are sealed whole and then written, and with images that stream through
+//! windows, where the other side of the window survives and the controller dies while the next step streams.
 //!
-//! After each case the store is judged as a restart would find it, and the save is done again: it must succeed.
+//! After each case the store is judged as a restart would find it, and the save is repeated: it must succeed.
 
 mod faults;
 pub(crate) mod hand;
@@ -27,23 +27,24 @@ use serde::Serialize;
 use super::TortureError;
 use scene::Way;
 
-/// What became of the cases of one phase or fault.
+/// Results of the cases of one phase or fault.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Row {
-    /// `kill-fill`, `disk-window-full` and so on; empty in the total.
+    /// Phase or fault, such as `kill-fill` or `disk-window-full`; empty in the total.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) phase: String,
-    /// Saves that were disturbed.
+    /// Number of disturbed saves.
     pub(crate) cases: u64,
-    /// Of these, the disturbance came while the phase lasted. The others ended just before or after it, which is a case too.
+    /// Cases in which the disturbance occurred during the phase. The others occurred just before or after it, which is
+    /// tested, too.
     pub(crate) in_phase: u64,
-    /// Checkpoints that were committed, ought to be kept, and do not load.
+    /// Committed checkpoints that should be retained and do not load.
     pub(crate) lost_commits: u64,
-    /// Loads and images of other bytes than were saved.
+    /// Loads and images with other bytes than were saved.
     pub(crate) wrong_bytes: u64,
-    /// Most checkpoint intervals between what was being saved and what loads.
+    /// Maximum number of checkpoint intervals between the disturbed save and the newest loadable checkpoint.
     pub(crate) intervals_lost_max: u64,
-    /// Saves that could not be done again afterwards.
+    /// Saves that could not be repeated afterwards.
     pub(crate) stuck: u64,
 }
 
@@ -57,13 +58,13 @@ impl Row {
         self.stuck += other.stuck;
     }
 
-    /// Whether every case went as it must.
+    /// True if every case passed.
     pub(crate) fn is_good(&self) -> bool {
         self.lost_commits == 0 && self.wrong_bytes == 0 && self.stuck == 0 && self.intervals_lost_max <= 1
     }
 }
 
-/// What one case came to.
+/// Judgement of one case.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     in_phase: bool,
@@ -74,9 +75,9 @@ pub(crate) struct Verdict {
     faults: Vec<String>,
 }
 
-/// Runs `cases` kills, spread over the phases, and as many faults, spread over their kinds, of saves of whole images, and as
-/// many of saves through windows; tells `watch` of each that is done, and of what went wrong. `program` is this program,
-/// which plays the victims.
+/// Runs `cases` kills, spread over the phases, and as many disk faults, spread over their kinds, for whole images and
+/// for windows; calls `watch` for each finished case, with its fault if there is one. `program` is this program, which
+/// runs the victims.
 pub(crate) fn run(
     program: &Path,
     dir: &Path,
@@ -92,7 +93,7 @@ pub(crate) fn run(
     Ok(rows)
 }
 
-/// How many cases [`run`] makes: as many of each phase, and of each fault.
+/// Returns the number of cases of [`run`]: as many of each phase, and of each fault.
 pub(crate) fn cases(cases: u64) -> u64 {
     [stage::PHASES.len(), faults::FAULTS.len()]
         .map(|kinds| cases.next_multiple_of(kinds as u64))
@@ -101,7 +102,7 @@ pub(crate) fn cases(cases: u64) -> u64 {
         .sum()
 }
 
-/// Removes the folders below `dir` whose names begin like this.
+/// Removes the folders below `dir` with this name prefix.
 fn clear(dir: &Path, name: &str) -> Result<(), TortureError> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -112,7 +113,7 @@ fn clear(dir: &Path, name: &str) -> Result<(), TortureError> {
     Ok(())
 }
 
-/// Rows of what was judged, in the order of `names`.
+/// Sums the judgements into rows, in the order of `names`.
 fn rows(names: impl IntoIterator<Item = String>, verdicts: &[(String, Verdict)]) -> Vec<Row> {
     let row = |name: String| {
         let mut row = Row {

@@ -1,4 +1,4 @@
-//! A job that saves again and again, and the judge of what is left when a save was disturbed.
+//! A job that saves repeatedly, and the judge of the state after a disturbed save.
 
 use std::path::PathBuf;
 
@@ -16,22 +16,22 @@ use crate::torture::subject::{Outcome, Subject, id, persist, take};
 /// Steps between checkpoints.
 pub(crate) const INTERVAL: u64 = 10;
 
-/// Checkpoints that retention keeps.
+/// Number of checkpoints that retention keeps.
 pub(crate) const KEPT: u32 = 2;
 
-/// How images come to the store.
+/// Path of an image to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Each is sealed in a slot, and then written out of it.
+    /// Each image is sealed in a slot, and then written from it.
     Whole,
-    /// They pass through windows.
+    /// Images stream through windows.
     Window,
 }
 
 impl Way {
     pub(crate) const ALL: [Self; 2] = [Self::Whole, Self::Window];
 
-    /// Goes into the names of phases and faults.
+    /// Returns the prefix in names of phases and faults.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Whole => "",
@@ -39,7 +39,8 @@ impl Way {
         }
     }
 
-    /// Rows of a table, where a whole image has that many: what passes is two windows and a bit.
+    /// Returns the rows of a table: `whole` for whole images; for windows so many that an image fills the window more
+    /// than twice.
     pub(crate) fn rows(self, whole: u64) -> u64 {
         match self {
             Self::Whole => whole,
@@ -47,7 +48,7 @@ impl Way {
         }
     }
 
-    /// What a rank copies to.
+    /// Creates the arena or window of a rank.
     pub(crate) fn arena(self, subject: &Subject) -> Result<Arena, TortureError> {
         match self {
             Self::Whole => subject.arena(SLOTS),
@@ -56,26 +57,26 @@ impl Way {
     }
 }
 
-/// Shards of all ranks that are durable, and the checkpoint that they are.
+/// A checkpoint with the durable shards of all ranks.
 pub(crate) type Attempt = (CheckpointId, Vec<ShardSeal>);
 
-/// A store, the arenas of its ranks, and what was committed so far.
+/// A store, the arenas of its ranks, and the checkpoints committed so far.
 pub(crate) struct Scene {
     pub(crate) way: Way,
     pub(crate) subject: Subject,
     pub(crate) store: Store,
     pub(crate) arenas: Vec<Arena>,
-    /// What was told to be committed, oldest first; the last [`KEPT`] of them.
+    /// Acknowledged commits, oldest first; the last [`KEPT`] of them.
     pub(crate) committed: Vec<CheckpointId>,
-    /// What is being saved.
+    /// The checkpoint being saved.
     pub(crate) saving: CheckpointId,
 }
 
-/// Slots of an arena: an image that is being filled leaves the one before it alone.
+/// Number of slots of an arena: filling one leaves the previous image intact.
 const SLOTS: u32 = 2;
 
 impl Scene {
-    /// A job that has committed [`KEPT`] checkpoints.
+    /// Creates a job that has committed [`KEPT`] checkpoints.
     pub(crate) fn new(root: PathBuf, subject: Subject, way: Way) -> Result<Self, TortureError> {
         let arenas = (0..subject.world).map(|_| way.arena(&subject));
         let mut scene = Self {
@@ -93,17 +94,17 @@ impl Scene {
         Ok(scene)
     }
 
-    /// The slot that the image being saved goes to.
+    /// Returns the slot of the image being saved.
     pub(crate) fn slot(&self) -> u32 {
         (self.saving.step.0 / INTERVAL % u64::from(SLOTS)) as u32
     }
 
-    /// The checkpoint that the one being saved goes back to.
+    /// Returns the parent of the checkpoint being saved.
     pub(crate) fn parent(&self) -> Option<CheckpointId> {
         self.committed.iter().rev().find(|id| **id < self.saving).copied()
     }
 
-    /// The next interval is over.
+    /// Advances to the next interval.
     pub(crate) fn go_on(&mut self) {
         self.saving.step.0 += INTERVAL;
     }
@@ -124,7 +125,7 @@ impl Scene {
         )
     }
 
-    /// Passes a rank's tensors through its window, both sides at once.
+    /// Streams a rank's tensors through its window, both sides concurrently.
     pub(crate) fn pass(&self, rank: u32, id: CheckpointId) -> Result<ShardSeal, TortureError> {
         let (arena, filling) = (&self.arenas[rank as usize], self.subject.filling(id, rank));
         let streaming = filling.announce(arena)?;
@@ -136,12 +137,12 @@ impl Scene {
         })
     }
 
-    /// The manifest over these seals.
+    /// Builds the manifest over these seals.
     pub(crate) fn manifest(&self, seals: &[ShardSeal]) -> Result<Manifest, TortureError> {
         self.subject.manifest(self.saving, self.parent(), seals)
     }
 
-    /// It was told to be committed.
+    /// Records an acknowledged commit.
     pub(crate) fn was_committed(&mut self) {
         if self.committed.last() != Some(&self.saving) {
             self.committed.push(self.saving);
@@ -150,7 +151,7 @@ impl Scene {
         self.committed.drain(..old);
     }
 
-    /// Removes what retention does not keep. What could not be removed is an error too.
+    /// Removes what retention does not keep. A failed removal is an error, too.
     pub(crate) fn collect(&self) -> Result<(), TortureError> {
         let collected = collect(&self.store, &self.subject.job, KEPT, &[])?;
         match collected.problems.first() {
@@ -159,7 +160,7 @@ impl Scene {
         }
     }
 
-    /// What comes before the first call on the store.
+    /// Prepares the save up to the first call on the store.
     pub(crate) fn prepare(&self) -> Result<(), TortureError> {
         match self.way {
             Way::Whole => (0..self.subject.world).try_for_each(|rank| self.fill(rank)),
@@ -167,13 +168,13 @@ impl Scene {
         }
     }
 
-    /// The whole save, undisturbed.
+    /// Runs the whole save without a disturbance.
     pub(crate) fn finish(&mut self) -> Result<(), TortureError> {
         self.prepare()?;
         self.write_and_commit()
     }
 
-    /// What follows, undisturbed.
+    /// Runs the rest of the save without a disturbance.
     pub(crate) fn write_and_commit(&mut self) -> Result<(), TortureError> {
         let bring = |rank| match self.way {
             Way::Whole => self.persist(rank),
@@ -193,7 +194,7 @@ impl Scene {
     pub(crate) fn judge(&self, verdict: &mut Verdict) -> Result<(), TortureError> {
         let standing = self.store.committed_ids(&self.subject.job)?;
         for id in &self.committed {
-            // A commit that failed after its rename is a checkpoint like any other, and counts when old ones go.
+            // A commit that failed after its rename is a checkpoint like any other, and counts in retention.
             let newer = standing.iter().filter(|other| *other > id).count();
             if !standing.contains(id) && newer >= KEPT as usize {
                 continue;
@@ -237,7 +238,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Does the save again, as the same generation or the next one, and goes on to the next interval.
+    /// Repeats the save, as the same generation or the next one, and advances to the next interval.
     pub(crate) fn recover(&mut self, restart: bool, verdict: &mut Verdict) {
         let again = if restart {
             self.saving.generation.0 += 1;
@@ -248,7 +249,7 @@ impl Scene {
         self.is_over(again, verdict);
     }
 
-    /// Commits what is whole in the store although whoever was to do so is gone, oldest first.
+    /// Commits complete attempts in the store that were not committed because of a death, oldest first.
     pub(crate) fn adopt(&mut self, attempts: Vec<Attempt>, verdict: &mut Verdict) {
         for (id, seals) in attempts {
             self.saving = id;
@@ -265,7 +266,7 @@ impl Scene {
         self.go_on();
     }
 
-    /// After the recovery: what was committed loads, and nothing is left lying about.
+    /// Judges the state after the recovery: committed checkpoints load, and no temporary or torn files remain.
     pub(crate) fn judge_after(&self, verdict: &mut Verdict) -> Result<(), TortureError> {
         let mut after = Verdict::default();
         self.judge(&mut after)?;
@@ -286,7 +287,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Whether an image in a rank's arena is what the rank had at that step; `None` where none is sealed.
+    /// Compares an image in a rank's arena with the rank's state at that step; `None` if no image is sealed.
     pub(crate) fn image_is_right(&self, rank: u32, slot: u32, id: CheckpointId) -> Result<Option<bool>, TortureError> {
         let arena = &self.arenas[rank as usize];
         let Ok(sealed) = arena.sealed(slot) else {
@@ -331,7 +332,7 @@ mod tests {
         }
     }
 
-    /// The judge itself can fail: a commit that is gone, and one of other bytes, are counted.
+    /// The judge itself can fail: a lost commit and one with other bytes are counted.
     #[test]
     fn a_lost_commit_and_wrong_bytes_are_counted() {
         let lost = judged(Way::Whole, |scene| {

@@ -1,4 +1,4 @@
-//! What the cases of deaths play on: a phase of a save, who dies in it and how.
+//! Phases of a save with a death: the victim and the kind of death.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use super::victim::{self, End};
 use crate::torture::TortureError;
 use crate::torture::subject::Subject;
 
-/// A phase of a save, and who dies in it.
+/// Phase of a save, with the process that dies in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// A rank copies.
+    /// A rank copies its tensors.
     Fill,
-    /// A rank describes and seals what it has copied.
+    /// A rank describes and seals its copy.
     Seal,
     /// An agent writes an image.
     Shard,
     /// An agent writes an index.
     Index,
-    /// A controller commits.
+    /// A controller commits a manifest.
     Commit,
     /// A controller removes old checkpoints.
     Removal,
@@ -50,7 +50,7 @@ impl Phase {
         format!("kill-{}{phase}", way.word())
     }
 
-    /// In a seal the description is most of the work; everywhere else the image is.
+    /// For a seal the description is most of the work; for the other phases the image is.
     pub(super) fn subject(self, way: Way, seed: u64) -> Subject {
         match self {
             Self::Seal => Subject {
@@ -76,14 +76,14 @@ impl Phase {
 
 pub(super) const WORLD: u32 = 2;
 
-/// What an undisturbed victim of a phase needs.
+/// Duration and calls of an undisturbed victim of a phase.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Usual {
     pub(super) took: Duration,
     pub(super) calls: u64,
 }
 
-/// A scene, and what plays in it.
+/// A scene with the phase and the program of its victims.
 pub(super) struct Stage<'a> {
     pub(super) program: &'a Path,
     pub(super) phase: Phase,
@@ -91,27 +91,27 @@ pub(super) struct Stage<'a> {
     pub(super) usual: Usual,
 }
 
-/// How a victim dies: by its own hand at a place, or killed after a while.
+/// Death of a victim: it kills itself at a place, or is killed after a delay.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Death {
     pub(super) place: Option<(u64, u64)>,
     pub(super) delay: Option<Duration>,
 }
 
-/// What is left of a save.
+/// State after a save.
 pub(super) struct Passed {
     pub(super) end: End,
-    /// Attempts that are whole in the store, oldest first: whoever comes next commits them.
+    /// Attempts that are complete in the store, oldest first: a successor commits them.
     pub(super) whole: Vec<Attempt>,
 }
 
 impl Stage<'_> {
-    /// The rank that dies, or whose agent does: each in turn.
+    /// Returns the rank that dies, or that loses its agent: each in turn.
     pub(super) fn victim(&self) -> u32 {
         (self.scene.saving.step.0 / INTERVAL % u64::from(WORLD)) as u32
     }
 
-    /// Lets the victim do its part, and die over it.
+    /// Runs the victim's part with the given death.
     pub(super) fn dies(
         &self,
         part: Part,

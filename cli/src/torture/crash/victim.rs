@@ -1,4 +1,4 @@
-//! A victim's process, from the outside: started, listened to, killed at its moment.
+//! Control of a victim's process: start, messages, and a kill at a given time.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -14,7 +14,7 @@ use super::hand::{BEGIN, COMMITTED, END, Errand};
 use crate::child::die_with_parent;
 use crate::torture::TortureError;
 
-/// How a victim ended.
+/// Result of a victim.
 #[derive(Debug, Default)]
 pub(super) struct End {
     pub(super) began: bool,
@@ -27,7 +27,7 @@ pub(super) struct End {
     pub(super) well: bool,
 }
 
-/// Starts a victim and waits for its end; kills it `delay` after it began. `begun` is called when it says so.
+/// Starts a victim and waits for its end; kills it `delay` after its start message. Calls `begun` at that message.
 pub(super) fn run(
     program: &Path,
     errand: &Errand,
@@ -50,7 +50,7 @@ pub(super) fn run(
     let mut end = End::default();
     let read = read(&mut child, lines, delay, begun, &mut end);
     if read.is_err() {
-        // It must not outlive us, whatever went wrong with reading.
+        // The victim must not outlive this process, even after a failed read.
         let _ = child.kill();
     }
     let output = child.wait_with_output()?;
@@ -92,7 +92,7 @@ fn read(
     Ok(())
 }
 
-/// A moment is nothing to be awaited: it is chosen. Sleeping is too coarse for the last of it.
+/// Waits until an exact time; sleeping is too coarse for the last 200 µs, which are spent in a spin loop.
 fn wait(started: Instant, delay: Duration) {
     let coarse = delay.saturating_sub(Duration::from_micros(200));
     if coarse > Duration::from_micros(200) {

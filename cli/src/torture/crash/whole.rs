@@ -1,4 +1,4 @@
-//! One save of whole images, up to the part in which somebody dies.
+//! A save of whole images, up to the part with the death.
 
 use rankguard_checkpoint::format::CheckpointId;
 
@@ -10,7 +10,7 @@ use crate::torture::TortureError;
 use crate::torture::subject::id;
 
 impl Stage<'_> {
-    /// One save up to the victim's part, and that part.
+    /// Runs one save up to and including the victim's part.
     pub(super) fn play_whole(&self, death: Death) -> Result<End, TortureError> {
         let (scene, phase, victim) = (&self.scene, self.phase, self.victim());
         for rank in (0..WORLD).filter(|rank| !phase.kills_ranks() || *rank != victim) {
@@ -50,7 +50,8 @@ impl Stage<'_> {
         self.dies(part, death, arena, || {})
     }
 
-    /// A rank died: what it had sealed before is what it was, and what it was filling is whole or not there.
+    /// Judges the arenas after the death of a rank: its earlier image is unchanged, and the one that it was filling is
+    /// complete or absent.
     pub(super) fn look_into_arenas(
         &self,
         before: Option<CheckpointId>,

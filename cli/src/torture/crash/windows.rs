@@ -1,7 +1,7 @@
-//! One save through windows, in which somebody dies while the other side of a window is at work.
+//! A save through windows, in which a process dies while the other side of a window works.
 //!
-//! What plays the other side is a thread here: the rank of an agent that dies dies with it and has no part in what is left,
-//! and an agent outlives its rank.
+//! The other side is a thread here: a rank dies with its agent and has no part in the state afterwards, and an agent
+//! outlives its rank.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,7 +19,7 @@ use crate::torture::TortureError;
 use crate::torture::subject::{WINDOW_SLOT, take};
 
 impl Stage<'_> {
-    /// One save up to the victim's part, and that part.
+    /// Runs one save up to and including the victim's part.
     pub(super) fn play_window(&mut self, death: Death, verdict: &mut Verdict) -> Result<Passed, TortureError> {
         let (id, victim, phase) = (self.scene.saving, self.victim(), self.phase);
         let others = (0..WORLD).filter(|rank| phase.kills_controllers() || *rank != victim);
@@ -41,7 +41,8 @@ impl Stage<'_> {
         Ok(Passed { end, whole })
     }
 
-    /// The agent ends what the rank had begun: a shard where the rank had sealed, else nothing, and the window is free.
+    /// Kills the rank. The agent finishes: it writes a shard if the rank had sealed, else nothing, and the window
+    /// becomes free.
     fn rank_dies(&self, death: Death, verdict: &mut Verdict) -> Result<(End, Option<ShardSeal>), TortureError> {
         let (scene, victim) = (&self.scene, self.victim());
         let (arena, gone) = (&scene.arenas[victim as usize], AtomicBool::new(false));
@@ -70,7 +71,7 @@ impl Stage<'_> {
         Ok((end, seal))
     }
 
-    /// The rank dies with its agent, and nobody takes the window over.
+    /// Kills the agent. The rank dies with it, and no process takes over the window.
     fn agent_dies(&mut self, death: Death, verdict: &mut Verdict) -> Result<(End, Option<ShardSeal>), TortureError> {
         let (scene, victim) = (&self.scene, self.victim());
         let arena: &Arena = &scene.arenas[victim as usize];
@@ -87,7 +88,7 @@ impl Stage<'_> {
         let (end, passed) = std::thread::scope(|scope| {
             let rank = scope.spawn(|| filling.pass(arena, streaming));
             let end = self.dies(part, death, Some(arena), || {});
-            // Until here it has been at work; where its agent lives the window is free already.
+            // The rank has worked until here; if its agent lives the window is already free.
             let released = arena.release(WINDOW_SLOT);
             (
                 end,
@@ -106,7 +107,7 @@ impl Stage<'_> {
         Ok((end, seal))
     }
 
-    /// It dies over one step while the images of the next one pass: those come to the store without it.
+    /// Kills the controller during one step while the images of the next one stream: these reach the store without it.
     fn controller_dies(
         &self,
         death: Death,

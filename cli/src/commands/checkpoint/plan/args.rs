@@ -1,4 +1,4 @@
-//! Words of `rankguard checkpoint plan`.
+//! Options of `rankguard checkpoint plan`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -9,89 +9,89 @@ use rankguard_model::CheckpointParity;
 
 use crate::args::FormatArgs;
 
-/// `checkpoint plan`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Example: rankguard checkpoint plan --nodes 128 --state-gib 1920 --step-s 4 --memory-gib 1024 --copies 1 \\
     --tier arena:0.2:0.2:process --tier peer:0.3:8:node --tier disk:0.4:90:all --budget 1
 Images through windows beside whole ones: ... --memory-gib 64 --window 64 --ranks 8 --write-gib-s 1.5")]
 pub(crate) struct PlanArgs {
-    /// Nodes of the job
+    /// Number of nodes of the job
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) nodes: u32,
     /// State of the whole job, GiB (about 14 bytes a parameter with Adam in mixed precision)
     #[arg(long, value_name = "GIB", value_parser = positive)]
     pub(crate) state_gib: f64,
-    /// Where images go, from what survives least: NAME:BLOCKING_S:LATENCY_S:COVERS[:RESTORE_S]; as often as needed.
-    /// COVERS is the share of failures after which the image is still there, or process, node, all
+    /// Storage tier, the one that survives least first: NAME:BLOCKING_S:LATENCY_S:COVERS[:RESTORE_S]; may be repeated.
+    /// COVERS is the share of failures that the image survives, or process, node, all
     #[arg(long = "tier", value_name = "TIER", required = true)]
     pub(crate) tiers: Vec<TierWord>,
-    /// Mean time between failures of the whole job, hours [default: from what was published and --failures]
+    /// Mean time between failures of the whole job, hours [default: from published figures and --failures]
     #[arg(long, value_name = "HOURS", value_parser = positive, conflicts_with = "failures")]
     pub(crate) mttf: Option<f64>,
-    /// What failed on this cluster (TOML): node_hours = N, and under [failures] process, node, domain = N
+    /// Failure counts of this cluster (TOML): node_hours = N, and under [failures] process, node, domain = N
     #[arg(long, value_name = "FILE")]
     pub(crate) failures: Option<PathBuf>,
-    /// The published figure to begin with: llama3-2024, meta-rsc-1, meta-rsc-2
+    /// Published failure rate used as prior: llama3-2024, meta-rsc-1, meta-rsc-2
     #[arg(long, value_name = "ID", default_value = "llama3-2024")]
     pub(crate) prior: String,
-    /// Most of the time that images may take, percent
+    /// Maximum share of time for checkpoints, percent
     #[arg(long, value_name = "PERCENT", value_parser = positive)]
     pub(crate) budget: Option<f64>,
-    /// Length of a step, seconds; intervals become whole steps
+    /// Duration of a step, seconds; intervals become whole steps
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     pub(crate) step_s: Option<f64>,
-    /// From a failure until it is noticed, seconds
+    /// Time to detect a failure, seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = not_negative)]
     pub(crate) detect_s: f64,
-    /// Starting the ranks again, without reading an image, seconds
+    /// Time to restart the ranks, without reading an image, seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = not_negative)]
     pub(crate) restart_s: f64,
-    /// Waiting for nodes at each failure, seconds
+    /// Time to wait for nodes at each failure, seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0, value_parser = not_negative)]
     pub(crate) queue_s: f64,
-    /// Snapshots that may be under way at a time on one tier
+    /// Maximum number of concurrent snapshots on one tier
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) in_flight: u32,
-    /// Memory of a node that can be had, GiB; without it memory is not looked at
+    /// Available memory of a node, GiB [default: memory is not checked]
     #[arg(long, value_name = "GIB", value_parser = positive)]
     pub(crate) memory_gib: Option<f64>,
-    /// Memory of a node that must stay free, GiB
+    /// Memory of a node that must remain free, GiB
     #[arg(long, value_name = "GIB", default_value_t = 16.0, value_parser = not_negative)]
     pub(crate) reserve_gib: f64,
-    /// Arena slots a rank
+    /// Number of arena slots per rank
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3))]
     pub(crate) slots: u32,
-    /// Copies of other nodes' state that a node holds
+    /// Number of copies of other nodes' state that a node holds
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=15), conflicts_with = "parity")]
     pub(crate) copies: u32,
-    /// Parity instead of copies, as in `run --checkpoint-parity`: nodes of a group, and other nodes that keep a parity of it
+    /// Parity instead of copies, as in `run --checkpoint-parity`: K nodes per group, and M other nodes that hold its
+    /// parity
     #[arg(long, value_name = "K+M", value_parser = crate::parity::parse)]
     pub(crate) parity: Option<CheckpointParity>,
-    /// Buffers of transfers under way on a node, GiB
+    /// Buffers for transfers on a node, GiB
     #[arg(long, value_name = "GIB", default_value_t = 1.0, value_parser = not_negative)]
     pub(crate) buffers_gib: f64,
-    /// Shows windows beside whole images, as in `run --checkpoint-window`: MiB a rank
+    /// Compare windows with whole images, as in `run --checkpoint-window`: MiB per rank
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub(crate) window: Option<u64>,
-    /// Ranks of a node, each with a window
+    /// Number of ranks per node, each with a window
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024), requires = "window")]
     pub(crate) ranks: u32,
-    /// Measured speed at which the ranks of a node copy, GiB/s together [default: from what the last tier blocks for]
+    /// Measured copy bandwidth of all ranks of a node together, GiB/s [default: from the blocking time of the last
+    /// tier]
     #[arg(long, value_name = "GIB_S", value_parser = positive, requires = "window")]
     pub(crate) copy_gib_s: Option<f64>,
-    /// Measured speed at which a node writes, GiB/s [default: from the latency of the last tier]
+    /// Measured write bandwidth of a node, GiB/s [default: from the latency of the last tier]
     #[arg(long, value_name = "GIB_S", value_parser = positive, requires = "window")]
     pub(crate) write_gib_s: Option<f64>,
-    /// Hours until a lost node is back; says how many spares are enough in 99 of 100 cases
+    /// Repair time of a lost node, hours; reports how many spares suffice in 99 of 100 cases
     #[arg(long, value_name = "HOURS", value_parser = positive)]
     pub(crate) repair_h: Option<f64>,
-    /// How to print.
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
 
-/// A tier as typed.
+/// A tier as given on the command line.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TierWord {
     pub(crate) name: String,
@@ -101,10 +101,10 @@ pub(crate) struct TierWord {
     pub(crate) restore_s: f64,
 }
 
-/// What a tier survives.
+/// Failures that a tier survives.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Covers {
-    /// This share of all failures.
+    /// Share of all failures, above 0 and at most 1.
     Share(f64),
     /// Failures up to this scope.
     Scope(Scope),

@@ -1,4 +1,4 @@
-//! `rankguard checkpoint plan`: how often to checkpoint on which tier, and why. Reads no store and no controller.
+//! `rankguard checkpoint plan`: checkpoint intervals per tier, with reasons. Reads no store and no controller.
 
 mod args;
 mod text;
@@ -25,10 +25,10 @@ use crate::out;
 use crate::parity::{self, Lanes, Survival};
 use windows::Windows;
 
-/// Spares are to suffice with this probability.
+/// Target probability that the spares suffice.
 const SPARES_SUFFICE: f64 = 0.99;
 
-/// What failed on a cluster.
+/// Failure counts of a cluster.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
@@ -36,22 +36,22 @@ struct Record {
     failures: BTreeMap<Scope, u64>,
 }
 
-/// How often the job is expected to fail.
+/// Expected failure rate of the job.
 #[derive(Debug, Serialize)]
 struct Rating {
-    /// Failures a second of the whole job.
+    /// Failures per second of the whole job.
     rate: f64,
     /// Mean time between failures of the job, hours.
     mttf_h: f64,
-    /// The same at the 5 % and the 95 % quantile of the belief; absent where it was told.
+    /// Lower and upper bound of `mttf_h` (90 % interval of the failure rate); `None` for `--mttf`.
     mttf_h_between: Option<(f64, f64)>,
-    /// Share of each scope, as far as is known.
+    /// Known share of each scope.
     shares: BTreeMap<Scope, f64>,
-    /// Where it comes from, in words.
+    /// Sources of the rate, as text.
     from: Vec<String>,
 }
 
-/// Whether memory suffices.
+/// Result of the memory check.
 #[derive(Debug, Serialize)]
 struct Admission {
     fits: bool,
@@ -59,14 +59,14 @@ struct Admission {
     refusal: Option<String>,
 }
 
-/// How many nodes must stand by.
+/// Number of spare nodes.
 #[derive(Debug, Serialize)]
 struct Spares {
     expected_in_repair: f64,
     wanted: Option<u32>,
 }
 
-/// Everything.
+/// Result of the command, as JSON contains it.
 #[derive(Debug, Serialize)]
 struct Answer {
     nodes: u32,
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
         memory,
         survival: survival(args),
         spares: args.repair_h.map(|repair| {
-            // Ranks alone are started again where they were.
+            // A process failure restarts ranks in place and takes no node out.
             let in_place = rating.shares.get(&Scope::Process).copied().unwrap_or(0.0);
             let losses = rating.rate * (1.0 - in_place) * 3_600.0 / f64::from(args.nodes);
             let expected = spares::in_repair(args.nodes, losses, repair);
@@ -172,7 +172,7 @@ fn rating(args: &PlanArgs) -> Result<Rating, CliError> {
     })
 }
 
-/// All scopes were watched for the same hours, so their sum is a Gamma belief again.
+/// All scopes were observed for the same hours, so their sum is again a Gamma distribution.
 fn together(rates: &Rates) -> Rate {
     Rate {
         failures: rates.iter().map(|(_, rate)| rate.failures).sum(),
@@ -183,7 +183,7 @@ fn together(rates: &Rates) -> Rate {
     }
 }
 
-/// Largest file of failure counts, bytes.
+/// Maximum size of a file of failure counts, in bytes.
 const PLAN_BYTES: u64 = 1 << 20;
 
 fn record(path: &std::path::Path) -> Result<Record, CliError> {
@@ -249,13 +249,13 @@ fn question(args: &PlanArgs, rating: &Rating) -> Result<Question, CliError> {
     })
 }
 
-/// Beyond the range of u64 a float becomes its largest value, which no memory holds.
+/// A float beyond the range of u64 becomes the largest value, which no memory can hold.
 fn bytes(gib: f64) -> u64 {
     (gib * f64::from(1 << 30)).ceil() as u64
 }
 
-/// Whether there is room for so many bytes in each of so many slots; without slots they are windows, of which others have no
-/// copies. Where nobody said what there is, there is enough.
+/// Checks if a node's memory holds `state` bytes in each slot. Without slots they are windows, which have no copies on
+/// other nodes. Without `--memory-gib` everything fits.
 fn admission(args: &PlanArgs, state: u64, slots: Option<u32>) -> Admission {
     let wanted = Wanted {
         state,

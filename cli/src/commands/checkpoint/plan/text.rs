@@ -1,4 +1,4 @@
-//! The reasoning, line by line.
+//! Text form of a plan, with its reasoning.
 
 use rankguard_checkpoint_schedule::admission::Gib;
 use rankguard_checkpoint_schedule::governor::Bound;
@@ -10,7 +10,7 @@ use super::Answer;
 use crate::listing::{self, Column};
 use crate::words::{self, or_dash};
 
-/// A tier of the plan as a row.
+/// Columns of a tier of the plan.
 pub(super) const TIERS: &[Column<TierPlan>] = &[
     ("tier", |tier| tier.name.clone()),
     ("every", |tier| or_dash(tier.interval_s.map(seconds))),
@@ -199,7 +199,7 @@ fn memory(answer: &Answer) -> Vec<String> {
     lines
 }
 
-/// Seconds as people read them.
+/// Formats seconds with a suitable unit, up to days.
 pub(super) fn seconds(seconds: f64) -> String {
     match seconds {
         s if s < 99.95 => words::millis(s * 1e3),

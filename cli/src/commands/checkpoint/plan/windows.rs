@@ -1,4 +1,4 @@
-//! Windows beside whole images: what each needs, what each costs, and which to take.
+//! Comparison of windows with whole images: need, cost and recommendation.
 
 use rankguard_checkpoint_schedule::admission::Gib;
 use rankguard_checkpoint_schedule::plan::{Plan, Question, Tier};
@@ -10,26 +10,26 @@ use super::text::seconds;
 use super::{Admission, admission, bytes};
 use crate::error::CliError;
 
-/// What windows would do to the job.
+/// Effect of windows on the job.
 #[derive(Debug, Serialize)]
 pub(super) struct Windows {
-    /// Of each rank, MiB.
+    /// Window of each rank, MiB.
     window_mib: u64,
-    /// Ranks of a node.
+    /// Number of ranks per node.
     ranks: u32,
     memory: Admission,
-    /// What a save of whole images holds up the trainer for on the last tier, and one through windows, seconds.
+    /// Blocking time of a save on the last tier, seconds: with whole images, and through windows (`blocking_s`).
     whole_blocking_s: f64,
     blocking_s: f64,
     write_s: f64,
-    /// With the last tier alone: no other has images.
+    /// Interval with the last tier only: the other tiers have no images.
     interval_s: Option<f64>,
     ettr: f64,
     whole_ettr: f64,
     pub(super) prefer: Prefer,
 }
 
-/// Asks the same question with images that pass through windows; nothing where nobody asks for them.
+/// Plans again with images that stream through windows; `None` without `--window`.
 pub(super) fn windows(
     args: &PlanArgs,
     question: &Question,
