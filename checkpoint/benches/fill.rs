@@ -1,7 +1,7 @@
-//! What a save costs, each beside the floor it stands on: the fused copy beside a plain copy of the same bytes, a shard
-//! beside a plain synced write, and the reshard planner at a few thousand shards.
+//! Cost of a save beside its lower bound: the fused copy beside a plain copy of the same bytes, a shard beside a plain
+//! synced write, and the reshard planner at a few thousand shards.
 //!
-//! `cargo bench -p rankguard-checkpoint`; numbers are of one machine and go with its name.
+//! `cargo bench -p rankguard-checkpoint`; report the numbers with the name of the machine.
 
 #![allow(missing_docs, reason = "criterion's macros make undocumented functions")]
 
@@ -41,7 +41,7 @@ fn fill(c: &mut Criterion) {
     group.bench_function("memcpy, one thread", |b| {
         b.iter(|| plain.copy_from_slice(black_box(&source)))
     });
-    // The floor for the fill: as many threads as it uses.
+    // Lower bound of the fill, with the same number of threads.
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(8));
     group.bench_function("memcpy, all threads", |b| {
         b.iter(|| copy_on(threads, black_box(&source), &mut plain))
@@ -60,7 +60,7 @@ fn fill(c: &mut Criterion) {
         .sample_size(10)
         .measurement_time(Duration::from_secs(3));
     let dir = tempfile::tempdir().expect("a temporary directory");
-    // Clearing away is outside the measured time of both.
+    // Cleanup is outside the measured time of both.
     let raw = dir.path().join("raw");
     group.bench_function("write and sync", |b| {
         let write = |()| {
@@ -92,7 +92,7 @@ fn fill(c: &mut Criterion) {
     group.finish();
 }
 
-/// A plain copy, cut into as many parts as there are threads.
+/// Plain copy, divided into one part per thread.
 fn copy_on(threads: usize, from: &[u8], to: &mut [u8]) {
     let share = from.len().div_ceil(threads);
     std::thread::scope(|scope| {
@@ -113,7 +113,7 @@ fn part(tensor: u64, rank: u64, world: u64) -> TensorBox {
     TensorBox::rows(format!("layers.{tensor}.weight"), Dtype::Bf16, vec![ROWS, 8], rows)
 }
 
-/// What every rank of `world` holds of `tensors` tensors.
+/// Boxes that every rank of `world` holds of `tensors` tensors.
 fn shards(tensors: u64, world: u64) -> Vec<ShardIndex> {
     let shard = |rank: u64| {
         let (entries, end) = ShardIndex::lay_out((0..tensors).map(|tensor| part(tensor, rank, world)));

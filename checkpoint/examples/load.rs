@@ -1,8 +1,10 @@
-//! Where the time of a load from disk goes: `cargo run --release -p rankguard-checkpoint --example load -- DIR [MIB] [ROUNDS]`.
+//! Time breakdown of a load from disk:
+//! `cargo run --release -p rankguard-checkpoint --example load -- DIR [MIB] [ROUNDS]`.
 //!
-//! Two shards of a checkpoint are read past the page cache in five ways that take turns in every round: plainly, as the
-//! machine allows it; as a load reads them, with what it gives thrown away; the same with digests; whole, into memory that was
-//! touched before, as a trainer's is; and whole, into fresh memory. Medians, and the whole spread.
+//! Two shards of a checkpoint are read with direct I/O in five ways that alternate in every round: plain reads at the
+//! limit of the machine; the reads of a load, with the result discarded; the same with digests; a whole load into
+//! memory that was touched before, as that of a trainer; and a whole load into fresh memory. Prints medians and the
+//! full spread.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +29,7 @@ use rustix::fs::OFlags;
 const BLOCK: usize = 1 << 20;
 const CHUNK: usize = 256 << 10;
 const TENSOR: usize = 8 << 20;
-/// Threads of a load.
+/// Number of threads of a load.
 const READERS: usize = 6;
 const ID: CheckpointId = CheckpointId {
     step: Step(1),
@@ -101,7 +103,7 @@ fn main() {
     }
 }
 
-/// One thread a file, into memory that was touched before.
+/// One thread per file, into memory that was touched before.
 fn plain(paths: &[PathBuf], out: &mut [u8]) {
     let read = |path: &Path, out: &mut [u8]| {
         let mut options = OpenOptions::new();
@@ -123,7 +125,7 @@ fn plain(paths: &[PathBuf], out: &mut [u8]) {
     });
 }
 
-/// As a load asks for them, in runs of 4 MiB.
+/// Reads as in a load, in runs of 4 MiB.
 fn chunks(store: &Store, indexes: &[ShardIndex], digest: bool) {
     let ids = |index: &ShardIndex| -> Vec<ChunkId> {
         let id = |((chunk, place), range): ((u32, _), Range<u64>)| ChunkId {

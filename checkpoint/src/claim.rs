@@ -1,13 +1,14 @@
-//! Claims of a job's folder: before a job starts, its folder must belong to its run.
+//! Claims of a job folder: before a job starts, its folder must belong to its run.
 //!
-//! | folder | without a source | with one |
+//! | folder | without a source | with a source |
 //! |---|---|---|
 //! | empty | a new run | the source's checkpoint is linked into the folder of a new run |
-//! | of a run, or with checkpoints | refused | its own job as the source: another attempt of the same run; another source: refused |
+//! | of a run, or with checkpoints | refused | own job: another attempt of the same run; other source: refused |
 //!
-//! Write order: `RUN`, then the linked checkpoint of another folder, then `ATTEMPT`. Each is put-if-absent, so of two claims at one
-//! time one is refused. A process that dies in between leaves the record of a run without an attempt, and the same claim goes on with it.
-//! The start is leased until the attempt's record stands, and retention looks at the records again before it removes anything.
+//! Write order: `RUN`, then the linked checkpoint of another folder, then `ATTEMPT`. Each is put-if-absent, so of two
+//! concurrent claims one is refused. A process that dies in between leaves a run record without an attempt, and the
+//! same claim then continues with it. The start checkpoint is leased until the attempt record is written, and retention
+//! reads the records again before it removes anything.
 
 mod fork;
 mod place;
@@ -19,35 +20,34 @@ use rankguard_model::{CheckpointView, Generation, JobId, ResumeSource, RunId, Ru
 use crate::format::{AttemptRecord, CheckpointId, Manifest, RUN_FILE, RunRecord, attempt_file};
 use crate::store::{Lease, Store, StoreError, random_suffix};
 
-/// Checkpoints that a claim returns, the newest.
+/// Maximum number of checkpoints that a claim returns; the newest are returned.
 const CHECKPOINTS_MAX: usize = 64;
 
-/// A claim to be made.
+/// Request to claim a job folder.
 #[derive(Debug, Clone)]
 pub struct ClaimRequest {
-    /// The job.
     pub job: JobId,
-    /// The checkpoints to start from.
+    /// Checkpoints to start from; `None` for a new run.
     pub source: Option<ResumeSource>,
-    /// Random id of this submission; a new run takes it as its own.
+    /// Random id of this submission; a new run takes it as its id.
     pub claim: RunId,
-    /// Newest generation that is known elsewhere.
+    /// Newest generation that the caller knows of.
     pub floor: Generation,
-    /// Now.
+    /// Time of the request.
     pub at: Timestamp,
 }
 
-/// A claim that was made, with the records that it wrote.
+/// Successful claim, with the records that it wrote.
 #[derive(Debug)]
 pub struct ClaimedFolder {
-    /// For the controller.
+    /// Result for the controller.
     pub claim: StoreClaim,
     written: Vec<String>,
     store: Store,
     job: JobId,
 }
 
-/// Why a folder cannot be claimed. Every message names the choices.
+/// Reason why a folder cannot be claimed. Refusals list the choices.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum ClaimError {
@@ -84,7 +84,7 @@ pub enum ClaimError {
 }
 
 impl ClaimedFolder {
-    /// Removes the records that this claim wrote: the submission was refused after it.
+    /// Removes the records that this claim wrote, for a submission that was refused afterwards.
     pub fn undo(&self) -> Result<(), StoreError> {
         let mut names = self.written.clone();
         names.reverse();
@@ -92,13 +92,13 @@ impl ClaimedFolder {
     }
 }
 
-/// A random id for a run, where no controller gives one.
+/// Returns a random run id, for use without a controller.
 pub fn random_run() -> RunId {
     let digits = [(); 2].map(|()| random_suffix());
     RunId::from(digits.concat())
 }
 
-/// Claims the folder of a job, unless `given_up` returns `true` before a record would be written.
+/// Claims the folder of a job. Fails if `given_up` returns `true` before a record is written.
 pub fn claim_folder(
     store: &Store,
     request: &ClaimRequest,
@@ -125,7 +125,7 @@ pub fn claim_folder(
     }
 }
 
-/// What a job's folder holds.
+/// Content of a job folder.
 struct FolderState {
     run: Option<RunRecord>,
     attempts: Vec<AttemptRecord>,
@@ -147,7 +147,7 @@ impl FolderState {
         self.run.is_none() && self.attempts.is_empty() && self.newest_generation.is_none()
     }
 
-    /// Whether a claim may have ended right after it wrote the record of the run: none has begun an attempt.
+    /// True if an earlier claim may have ended right after it wrote the run record: there is no attempt yet.
     fn is_unfinished(&self) -> bool {
         self.run.is_some() && self.attempts.is_empty()
     }
@@ -163,7 +163,7 @@ impl FolderState {
         }
     }
 
-    /// The first generation that no record and no folder has used.
+    /// Returns the first generation that no record and no folder has used.
     fn first(&self, floor: Generation) -> Generation {
         let attempts = self.attempts.iter().map(|record| record.first);
         let used = attempts.chain(self.newest_generation).chain([floor]).max();
@@ -171,7 +171,7 @@ impl FolderState {
     }
 }
 
-/// One claim in the making.
+/// Claim in progress.
 struct FolderClaim<'a> {
     store: &'a Store,
     request: &'a ClaimRequest,
@@ -198,7 +198,7 @@ impl FolderClaim<'_> {
         self.put_attempt(run, None, Vec::new(), Vec::new())
     }
 
-    /// Another attempt of the run, from its newest checkpoint that can be loaded, or from a step.
+    /// Starts another attempt of the run, from its newest checkpoint that loads, or from a step.
     fn resume_own(mut self, source: &ResumeSource) -> Result<ClaimedFolder, ClaimError> {
         if self.folder.is_empty() {
             return Err(self.absent(source, "the folder has no run and no checkpoints", &[]));
@@ -247,7 +247,7 @@ impl FolderClaim<'_> {
         claimed
     }
 
-    /// A new run that starts from a checkpoint of another folder.
+    /// Starts a new run from a checkpoint of another folder.
     fn start_fork(mut self, source: &ResumeSource, place: &place::SourcePlace) -> Result<ClaimedFolder, ClaimError> {
         if !self.folder.is_empty() && !self.folder.is_unfinished() {
             return Err(ClaimError::OtherRun {
@@ -295,8 +295,8 @@ impl FolderClaim<'_> {
         self.put_attempt(run, Some(start), vec![view], passed_over)
     }
 
-    /// The candidates that load, oldest first and the newest of them leased, and why newer ones do not. Of a named step only that
-    /// step counts as the newest.
+    /// Returns the candidates that load, oldest first and the newest of them leased, and the reasons why newer ones do
+    /// not load. If the source names a step, only that step counts as the newest.
     #[allow(clippy::type_complexity, reason = "three results of one look")]
     fn loadable(
         &self,
@@ -307,7 +307,7 @@ impl FolderClaim<'_> {
     ) -> Result<(Vec<CheckpointView>, Vec<String>, Option<Lease>), ClaimError> {
         let (mut views, mut passed_over, mut lease) = (Vec::new(), Vec::new(), None);
         for id in candidates.iter().rev() {
-            // A step that a later generation has made again, or behind which it began, is no place to fall back to.
+            // A step that a later generation repeated, or that lies after its start, is not a valid fallback.
             if views.last().is_some_and(|later: &CheckpointView| id.step >= later.step) {
                 continue;
             }
@@ -325,7 +325,7 @@ impl FolderClaim<'_> {
                     lease = lease.or(held);
                     views.push(view_of(&checkpoint.manifest, self.request.at));
                 }
-                // Storage that does not answer is no reason to start from an older step.
+                // Unavailable storage is no reason to start from an older step.
                 Err(problem) if problem.failure().may_pass() && is_start => return Err(problem.into()),
                 Err(problem) if is_start => passed_over.push(format!(
                     "step {} of generation {}: {}",
@@ -432,7 +432,7 @@ impl FolderClaim<'_> {
     }
 }
 
-/// A committed checkpoint as the controller lists it.
+/// Converts a committed checkpoint to the controller's view.
 fn view_of(manifest: &Manifest, at: Timestamp) -> CheckpointView {
     CheckpointView {
         step: manifest.step,

@@ -1,7 +1,7 @@
-//! What a failed read proves about a checkpoint (RG-2).
+//! Classification of read failures by what they prove about a checkpoint (RG-2).
 //!
-//! Only [`ReadFailure::Damaged`] speaks against a checkpoint, and only after it was confirmed by a second read. Everything else
-//! means that the checkpoint could not be read at this place and moment.
+//! Only [`ReadFailure::Damaged`] counts against a checkpoint, and only after a second read confirmed it. Every other
+//! failure means only that the checkpoint could not be read at this place and time.
 
 use std::fmt;
 
@@ -10,24 +10,24 @@ use serde::{Deserialize, Serialize};
 use crate::source::ChunkError;
 use crate::store::StoreError;
 
-/// What a failed read proves.
+/// Conclusion that a failed read allows about a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReadFailure {
-    /// Nothing: the request names boxes, jobs or versions that no copy can supply.
+    /// No conclusion: the request names boxes, jobs or versions that no copy can supply.
     Invalid,
-    /// Nothing: the storage cannot be read now (permission, I/O error, time-out, full disk, no route).
+    /// No conclusion: the storage is not readable now (permission, I/O error, time-out, full disk, no route).
     Unavailable,
-    /// Nothing: another process put other content there first, or commits meanwhile.
+    /// No conclusion: another process wrote other content there first, or is committing.
     Conflict,
-    /// A file is absent. Proves a loss only where the files that name it are there and intact.
+    /// A file is absent. Proves a loss only if the files that name it are present and intact.
     Missing,
-    /// Bytes were read that contradict a committed digest, length or name.
+    /// The bytes read contradict a committed digest, length or name.
     Damaged,
 }
 
 impl ReadFailure {
-    /// Whether a later read of the same may succeed without a repair.
+    /// True if a later read may succeed without a repair.
     pub fn may_pass(self) -> bool {
         matches!(self, Self::Unavailable | Self::Conflict)
     }
@@ -45,17 +45,17 @@ impl fmt::Display for ReadFailure {
     }
 }
 
-/// An error of a chunk source with what it proves.
+/// Error of a chunk source with its classification.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct SourceFailure {
-    /// What it proves.
+    /// Classification of the error.
     pub failure: ReadFailure,
-    /// The error with its causes.
+    /// Text of the error and its causes.
     pub text: String,
 }
 
-/// What an error of a chunk source proves: nothing where its type is not known.
+/// Classifies an error of a chunk source; an unknown error type is [`ReadFailure::Unavailable`].
 pub fn failure_of(error: &ChunkError) -> ReadFailure {
     if let Some(known) = error.downcast_ref::<SourceFailure>() {
         return known.failure;
@@ -80,7 +80,7 @@ mod tests {
         }
     }
 
-    /// The list of issue reports: each of these once struck a checkpoint off.
+    /// Errors from issue reports: each of these once removed a checkpoint from the list.
     #[test]
     fn rg_2_only_contradicted_bytes_are_damage() {
         let path = || "/store/x".into();

@@ -1,4 +1,4 @@
-//! Where the bytes of an image come from or go to: a slot of an arena, or plain memory.
+//! Sources and destinations of image bytes: arena slots and plain memory.
 
 use std::fs::File;
 use std::io;
@@ -8,23 +8,24 @@ use crate::arena::kernel;
 use crate::arena::mapping::Mapping;
 use crate::format::ChunkDigest;
 
-/// Something an image can be read from.
+/// Source of image bytes.
 pub trait ImageSource: Sync {
-    /// Fills `out` with the bytes from `at` on.
+    /// Fills `out` with the bytes from offset `at` on.
     fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()>;
 
-    /// The image where it lies, if it can be written from there without a copy.
+    /// Returns the image as mapped memory if it can be written from there without a copy.
     fn mapped(&self) -> Option<MappedImage<'_>> {
         None
     }
 }
 
-/// Something an image can be written to.
+/// Destination of image bytes.
 pub trait ImageSink {
-    /// How many bytes it takes.
+    /// Returns the capacity in bytes.
     fn capacity(&self) -> u64;
 
-    /// The places of `ranges`, which are in order, do not overlap and lie within the capacity; threads fill one each.
+    /// Returns the destinations of `ranges`, which are sorted, do not overlap and lie within the capacity; each is
+    /// filled by one thread.
     fn split(&mut self, ranges: &[Range<u64>]) -> Vec<Piece<'_>>;
 }
 
@@ -53,7 +54,7 @@ impl ImageSink for &mut [u8] {
     }
 }
 
-/// Several pieces of memory, one for each wanted box and in the same order: the tensors of a trainer.
+/// Separate memory blocks, one per requested box and in the same order: the tensors of a trainer.
 #[derive(Debug)]
 pub struct Scattered<'a>(pub Vec<&'a mut [u8]>);
 
@@ -62,7 +63,8 @@ impl ImageSink for Scattered<'_> {
         self.0.iter().map(|part| part.len() as u64).sum()
     }
 
-    /// A restore asks for no range that spans two wanted boxes, so each range lies in one part when a part is a box or more.
+    /// A restore requests no range that spans two boxes, so each range lies in one block if a block is at least one
+    /// box.
     fn split(&mut self, ranges: &[Range<u64>]) -> Vec<Piece<'_>> {
         let (mut pieces, mut ranges, mut end) = (Vec::with_capacity(ranges.len()), ranges, 0);
         for part in &mut self.0 {
@@ -87,7 +89,7 @@ impl ImageSink for Scattered<'_> {
     }
 }
 
-/// A place that takes some bytes of an image.
+/// Destination of some bytes of an image.
 pub struct Piece<'a>(Place<'a>);
 
 enum Place<'a> {
@@ -108,7 +110,6 @@ impl<'a> Piece<'a> {
         })
     }
 
-    /// Its length.
     pub(crate) fn len(&self) -> usize {
         match &self.0 {
             Place::Memory(memory) => memory.len(),
@@ -116,15 +117,15 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// Puts `bytes`, exactly as many as it takes.
+    /// Writes `bytes`, which must have exactly the length of this piece.
     ///
     /// # Panics
-    /// When they are fewer or more.
+    /// If the length differs.
     pub fn fill(mut self, bytes: &[u8]) {
         let _ = self.put(bytes);
     }
 
-    /// Puts `bytes`, exactly as many as it takes, and gives their digest.
+    /// Writes `bytes`, which must have exactly the length of this piece, and returns their digest.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> ChunkDigest {
         assert_eq!(bytes.len(), self.len(), "a piece is filled whole");
         match &mut self.0 {
@@ -133,7 +134,7 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// The memory, where it is private.
+    /// Returns the memory if it is private.
     pub(crate) fn memory(&mut self) -> Option<&mut [u8]> {
         match &mut self.0 {
             Place::Memory(memory) => Some(memory),
@@ -148,8 +149,8 @@ impl std::fmt::Debug for Piece<'_> {
     }
 }
 
-/// An image in shared memory, or the window that one passes through: its byte `n` lies at `n` modulo the length. Its owner
-/// may change it at any moment, so its bytes are only digested and written.
+/// Image in shared memory, or the window that an image passes through: byte `n` lies at `n` modulo the length. Its
+/// owner may change it at any time, so its bytes are only digested and written.
 #[derive(Clone, Copy)]
 pub struct MappedImage<'a> {
     mapping: &'a Mapping,
@@ -162,14 +163,14 @@ impl<'a> MappedImage<'a> {
         Self { mapping, base, length }
     }
 
-    /// Digest of a range that lies in it.
+    /// Returns the digest of a range of the image.
     pub(crate) fn digest(&self, range: &Range<u64>) -> ChunkDigest {
         let (from, length) = (range.start as usize % self.length, (range.end - range.start) as usize);
         let head = length.min(self.length - from);
         if head == length {
             return self.mapping.digest(self.base + from, length);
         }
-        // Over the end of a window: once a turn.
+        // The range wraps around the end of the window; at most one chunk per turn.
         let mut whole = vec![0; length];
         let (first, rest) = whole.split_at_mut(head);
         self.mapping.copy_out(self.base + from, first);
@@ -177,8 +178,8 @@ impl<'a> MappedImage<'a> {
         kernel::digest(&whole)
     }
 
-    /// Writes bytes from `at` on to the same place of a file; gives how many it took. They do not reach over the end of a
-    /// window.
+    /// Writes bytes from offset `at` on to the same offset of a file; returns the number written. The bytes must not
+    /// wrap around the end of a window.
     pub(crate) fn write_to(&self, file: &File, at: u64, length: usize) -> io::Result<usize> {
         self.mapping
             .write_to(file, at, self.base + at as usize % self.length, length)

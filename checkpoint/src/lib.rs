@@ -1,23 +1,24 @@
 //! Arena, tiers, commit, restore and verification of sharded checkpoints.
 //!
-//! The way of a checkpoint: the rank copies its tensors into a slot of the [`arena`] and seals it (training goes on);
-//! the agent checks the slot and writes it to the [`store`]; when every shard is there, the controller
-//! commits the manifest, and only then the checkpoint exists (RG-1). The way back: [`restore::assemble`] plans which
-//! bytes of which shards are wanted and takes each chunk from the nearest [`source`] whose copy has the right digest.
+//! Save path: the rank copies its tensors into a slot of the [`arena`] and seals it, then training continues; the agent
+//! verifies the slot and writes it to the [`store`]; when every shard is stored, the controller commits the manifest,
+//! and only then the checkpoint exists (RG-1). Restore path: [`restore::assemble`] plans the byte ranges to read from
+//! each shard and takes each chunk from the nearest [`source`] with a copy of the right digest.
 //!
 //! Invariants:
-//! - nothing is overwritten: files appear whole under their final name, or not at all, and only if nothing stood there;
-//! - no byte leaves this crate for a trainer that has not been checked against a digest the manifest vouches for (RG-2);
-//! - what lies in shared memory is written by another process and is not believed: every number read from it is
-//!   bounded first, and bytes are copied out before they are checked.
+//! - nothing is overwritten: a file appears complete under its final name, or not at all, and only if the name was
+//!   free;
+//! - no byte is passed to a trainer before it was verified against a digest that the manifest covers (RG-2);
+//! - shared memory is written by another process and is not trusted: every number read from it is bounded first, and
+//!   bytes are copied out before they are verified.
 //!
-//! `unsafe` stands in three files, `arena/mapping.rs`, `arena/kernel.rs` and `pages.rs`.
+//! `unsafe` is confined to three files, `arena/mapping.rs`, `arena/kernel.rs` and `pages.rs`.
 //!
-//! Beside it: [`repair`] writes checked copies over what is damaged; object stores, parity and sockets between agents are a
-//! crate of their own (`checkpoint/tiers`), and so are intervals and agreement (`checkpoint/schedule`) and foreign formats
-//! (`checkpoint/exchange`).
+//! Related: [`repair`] overwrites damaged data with verified copies, the only exception to the first rule. Object
+//! stores, parity and sockets between agents are in `checkpoint/tiers`, intervals and agreement in
+//! `checkpoint/schedule`, foreign formats in `checkpoint/exchange`.
 //!
-//! Absent: io_uring; leases on filesystems without `flock` ([`store`], [`Lease`]).
+//! Not supported: io_uring; leases on filesystems without `flock` ([`store`], [`Lease`]).
 
 #![deny(unsafe_code)]
 

@@ -1,12 +1,12 @@
-//! Private memory for transfers past the page cache: huge pages where the system gives them.
+//! Private memory for transfers that bypass the page cache, backed by huge pages if the system provides them.
 //!
-//! A device is told where every piece of a transfer lies. In small pages from all over the memory, a read of 4 MiB is a
-//! thousand pieces, and more requests than one, as a request takes a few hundred; in huge pages it is two pieces. The same
-//! reads of the same file took less than half the time where this was measured. Memory of its own mapping also goes back
-//! whole when it is dropped, which an allocator need not do.
+//! A device needs the address of every physical piece of a transfer. With small scattered pages a read of 4 MiB is a
+//! thousand pieces and several requests, since a request takes a few hundred; with huge pages it is two pieces. The
+//! same reads of the same file took less than half the time in a measurement. Memory of its own mapping is also
+//! returned completely on drop, which an allocator does not guarantee.
 //!
-//! For a few buffers only: where memory is in pieces, the kernel makes huge pages by moving small ones, and a GiB of them cost
-//! four times what it cost in small ones.
+//! For a few buffers only: if memory is fragmented, the kernel makes huge pages by moving small ones, and a GiB of them
+//! cost four times as much as in small pages.
 
 use std::ffi::c_void;
 use std::io;
@@ -15,16 +15,16 @@ use std::ptr::NonNull;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Size of a huge page. Where it is another one, the advice below is worth less and harms nobody.
+/// Size of a huge page. On systems with another size the advice below has less effect but does no harm.
 const HUGE: usize = 2 << 20;
 
-/// Zeroed memory that begins at a page, and at a huge one if it is that long.
+/// Zeroed memory, aligned to a page, and to a huge page if it is that long.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    /// The whole mapping.
+    /// Base of the whole mapping.
     base: NonNull<c_void>,
     mapped: usize,
-    /// What is used of it.
+    /// First byte in use.
     start: NonNull<u8>,
     length: usize,
 }
@@ -35,7 +35,7 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Memory for `length` bytes. None of it is touched yet.
+    /// Maps memory for `length` bytes; no page is touched yet.
     pub(crate) fn new(length: usize) -> io::Result<Self> {
         let slack = if length < HUGE { 0 } else { HUGE };
         let mapped = length.checked_add(slack).ok_or(io::ErrorKind::OutOfMemory)?.max(1);
@@ -49,8 +49,8 @@ impl Pages {
         };
         // SAFETY: less than a huge page is skipped, and one more than `length` was mapped where any is.
         let start = unsafe { base.cast::<u8>().add(skipped) };
-        // SAFETY: within the range just mapped; the advice changes no content. A kernel without huge pages refuses it, and
-        // then the pages are small.
+        // SAFETY: within the range just mapped; the advice changes no content. A kernel without huge pages refuses it,
+        // and then the pages are small.
         let _ = unsafe { madvise(start.as_ptr().cast(), length, Advice::LinuxHugepage) };
         Ok(Self {
             base,
@@ -79,8 +79,8 @@ impl DerefMut for Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: exactly the range that was mapped; no reference outlives `self`. It can fail only for a range that is no
-        // mapping, which would be a bug, and then there is nothing to free.
+        // SAFETY: exactly the range that was mapped; no reference outlives `self`. It can fail only for a range that is
+        // no mapping, which would be a bug, and then there is nothing to free.
         let _ = unsafe { munmap(self.base.as_ptr(), self.mapped) };
     }
 }

@@ -1,21 +1,20 @@
-//! Work that nobody waits for gives way to training.
+//! Reduced CPU priority for background work, so that it does not slow down training.
 
 use std::panic::resume_unwind;
 use std::thread::{Builder, scope};
 
-/// What is added to the nice value: a tenth of what others get, so that a save ends all the same on a machine whose cores are
-/// all taken.
+/// Increment of the nice value: about a tenth of the normal CPU share, so that a save still completes on a fully loaded
+/// machine.
 const NICE: i32 = 10;
 
-/// From here on this thread, and those that it starts, come behind everything else that wants the processor. It cannot be taken
-/// back. A system that refuses changes nothing.
+/// Lowers the CPU priority of this thread and of threads that it starts later. Not reversible. Ignored if the system
+/// refuses.
 pub fn give_way() {
-    // On Linux the nice value belongs to the thread.
+    // On Linux the nice value is per thread.
     let _ = rustix::process::nice(NICE);
 }
 
-/// Does work behind everything else that wants the processor, on a thread of its own. A system that refuses has it done all the
-/// same, here if need be.
+/// Runs `work` on a low-priority thread and waits for the result. If the thread cannot be started, `work` runs here.
 pub fn in_background<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> T {
     let mut work = Some(work);
     let mut take = || work.take().map(|work| work());

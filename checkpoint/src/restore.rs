@@ -1,4 +1,4 @@
-//! From a committed checkpoint to the boxes a rank wants, on any number of ranks.
+//! Restore of a committed checkpoint into the boxes that a rank requests, for any number of ranks.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -16,24 +16,25 @@ mod pieces;
 
 use pieces::{Places, Wanted, wanted_chunks};
 
-/// Reads of one restore that are under way at a time. More threads than processors on purpose: one that digests and copies
-/// does not read, and a disk that waits for it is what a cold load must not pay for. Those that read take no processor.
+/// Number of concurrent reads of one restore. More than the number of processors on purpose: a thread that digests and
+/// copies does not read, and the disk must not idle during a cold load. Reading threads use no processor.
 const READS: usize = 4;
 
-/// What a restore did.
+/// Statistics of a restore.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RestoreReport {
-    /// Wanted bytes, by the tier that supplied them.
+    /// Requested bytes, by the tier that supplied them.
     pub bytes: RestoreBytes,
-    /// Chunks that were read and checked; each once.
+    /// Number of chunks read and verified; each is counted once.
     pub chunks: u64,
-    /// Their bytes. More than what is wanted where only a part of a chunk is; less where several ranks want the same.
+    /// Bytes of those chunks. More than requested if only parts of chunks are needed; less if several ranks request the
+    /// same chunk.
     pub read: u64,
-    /// Copies that were damaged or unreadable, and where a good one was found instead; a sentence each.
+    /// Damaged or unreadable copies, with the source of the good one; one sentence each.
     pub repairs: Vec<String>,
 }
 
-/// Why a restore gives nothing. What the destination holds then is worth nothing.
+/// Error of a restore. The content of the destination is then unusable.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum RestoreError {
@@ -52,22 +53,22 @@ pub enum RestoreError {
     },
 }
 
-/// A copy that was no good.
+/// Failed attempt to read a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Try {
-    /// Its tier.
+    /// Tier of the source.
     pub tier: Tier,
-    /// Its source.
+    /// Name of the source.
     pub source: String,
-    /// What was wrong with it.
+    /// Description of the problem.
     pub problem: String,
-    /// What that proves.
+    /// Classification of the problem.
     pub failure: ReadFailure,
 }
 
 impl RestoreError {
-    /// What it proves about the checkpoint. The tiers that hold checkpoints for good decide (the store and object stores): a
-    /// chunk is damaged when none of them has a good copy and each could be asked.
+    /// Classifies the error. Only the tiers that store checkpoints permanently count (the store and object stores): a
+    /// chunk is damaged if none of them has a good copy and all of them responded.
     pub fn failure(&self) -> ReadFailure {
         let Self::NoGoodCopy { tries, .. } = self else {
             return ReadFailure::Invalid;
@@ -98,14 +99,14 @@ fn told(tries: &[Try]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// What one rank wants, and where to.
+/// Restore request of one rank.
 pub struct Request<'a> {
-    /// The boxes, in the order in which they lie in the destination, one after the other.
+    /// Requested boxes, in their order in the destination.
     pub wanted: &'a [TensorBox],
-    /// Where to.
+    /// Destination of the boxes.
     pub out: &'a mut dyn ImageSink,
-    /// The rank that reads, where it has the world size of the checkpoint: of tensors that differ from rank to rank it gets
-    /// what it saved itself.
+    /// Reading rank, if the job has the world size of the checkpoint: for tensors that differ between ranks it gets its
+    /// own part.
     pub reader: Option<Rank>,
 }
 
@@ -127,9 +128,9 @@ pub fn assemble(
     assemble_into(manifest, indexes, wanted, sources, &mut out)
 }
 
-/// Puts the wanted boxes, one after the other in the order asked, into `out`. Each needed chunk is fetched once, from the
-/// first source whose copy has the digest that its index states (RG-2). `indexes` are those of [`crate::Checkpoint`]; where
-/// several ranks hold the same box, the earlier index supplies it, so put ranks of this node first.
+/// Writes the requested boxes in sequence to `out`. Each needed chunk is read once, from the first source with a copy
+/// of the digest in its index (RG-2). `indexes` are those of [`crate::Checkpoint`]; if several ranks hold the same box,
+/// the earlier index supplies it, so callers list ranks of this node first.
 pub fn assemble_into(
     manifest: &Manifest,
     indexes: &[ShardIndex],
@@ -141,12 +142,12 @@ pub fn assemble_into(
     assemble_many(manifest, indexes, &mut [Request { wanted, out, reader }], sources)
 }
 
-/// The tensors of which this reader gets its own part, where it has the world size of the checkpoint.
+/// Returns the tensors of which this reader gets its own part, if it has the world size of the checkpoint.
 pub(crate) fn own_tensors(reader: Option<Rank>, indexes: &[ShardIndex]) -> OwnTensors {
     reader.map_or_else(OwnTensors::default, |rank| OwnTensors::of(rank, indexes))
 }
 
-/// The same for several ranks at once: a chunk that more than one of them wants is read once.
+/// Restores for several ranks at once: a chunk that several of them request is read once.
 pub fn assemble_many(
     manifest: &Manifest,
     indexes: &[ShardIndex],
@@ -170,10 +171,10 @@ pub fn assemble_many(
     };
     let threads = READS.min(jobs.queue.lock().expect("nobody has it yet").len());
     std::thread::scope(|scope| {
-        // None of them is the caller's: what a thread keeps to read with goes when it ends.
+        // The caller's thread does not work: per-thread read buffers are freed when the threads end.
         let all: Vec<_> = (0..threads).map(|_| scope.spawn(|| jobs.work())).collect();
         let all = all.into_iter().map(|one| one.join().expect("a restore does not panic"));
-        // The first error by thread, not by time: which chunk is named first is of no matter.
+        // Report the first error in thread order; the choice of the chunk does not matter.
         all.fold(Ok(()), Result::and)
     })?;
     let mut report = jobs.report.into_inner().expect("no holder of the report panics");
@@ -185,7 +186,7 @@ fn size(wanted: &[TensorBox]) -> u64 {
     wanted.iter().filter_map(TensorBox::bytes).fold(0, u64::saturating_add)
 }
 
-/// Never a mix of two checkpoints.
+/// Checks that an index belongs to the manifest, so that two checkpoints are never mixed.
 fn belongs(manifest: &Manifest, index: &ShardIndex) -> Result<(), RestoreError> {
     let rank = index.rank;
     let foreign = |problem| Err(RestoreError::Foreign { rank, problem });
@@ -201,8 +202,8 @@ fn belongs(manifest: &Manifest, index: &ShardIndex) -> Result<(), RestoreError> 
     }
 }
 
-/// Chunks of one file in the order of their places, as many as one read brings: the threads take them in turn, so that the
-/// disk sees each file read from its beginning to its end.
+/// Groups the chunks of one file, sorted by offset, into reads of limited size. Threads take groups in order, so that
+/// each file is read sequentially.
 fn shares_of(mut wanted: Vec<Wanted<'_>>) -> Vec<Vec<Wanted<'_>>> {
     wanted.sort_by_key(|one| (one.id.place.file, one.id.place.at));
     let (mut shares, mut filled) = (Vec::<Vec<Wanted<'_>>>::new(), 0);
@@ -216,15 +217,15 @@ fn shares_of(mut wanted: Vec<Wanted<'_>>) -> Vec<Vec<Wanted<'_>>> {
             }
         }
     }
-    // Taken from the end.
+    // Groups are popped from the end.
     shares.reverse();
     shares
 }
 
-/// Why a copy of a chunk was refused, and what that proves.
+/// Reason for refusing a copy of a chunk, and its classification.
 type WrongCopy = (String, ReadFailure);
 
-/// What the threads of a restore share.
+/// State shared by the threads of a restore.
 struct Jobs<'a> {
     queue: Mutex<Vec<Vec<Wanted<'a>>>>,
     by_rank: BTreeMap<Rank, &'a ShardIndex>,
@@ -238,7 +239,7 @@ impl Jobs<'_> {
         let next = || self.queue.lock().expect("no holder of the queue panics").pop();
         while let Some(share) = next() {
             if let Err(error) = self.fetch(share, &mut report) {
-                // Nobody needs what is left.
+                // The remaining groups are no longer needed.
                 self.queue.lock().expect("no holder of the queue panics").clear();
                 return Err(error);
             }
@@ -252,7 +253,7 @@ impl Jobs<'_> {
         Ok(())
     }
 
-    /// Asks one source after the other until every chunk of a share has come with the right digest.
+    /// Tries one source after the other until every chunk of a group was read with the right digest.
     fn fetch(&self, mut open: Vec<Wanted<'_>>, report: &mut RestoreReport) -> Result<(), RestoreError> {
         for (rank, source) in self.sources.iter().enumerate() {
             let mut healed = Vec::new();
@@ -285,7 +286,7 @@ impl Jobs<'_> {
                 });
             });
             for (nth, copy) in healed {
-                // Whoever gave a bad copy, or none, is offered the good one.
+                // Offer the good copy to the sources that supplied a bad one or none.
                 for before in &self.sources[..rank] {
                     if matches!(before.heal(&open[nth].id, &copy), Ok(true)) {
                         open[nth].places.healed.push(before.name());
@@ -341,8 +342,8 @@ impl Jobs<'_> {
 }
 
 impl Places<'_> {
-    /// Puts a chunk where it is wanted, if it is the right one. The digest is taken on the way: what a wrong chunk leaves in
-    /// a destination is overwritten by the right one, or the whole restore fails.
+    /// Copies a verified chunk to its destinations. The digest is computed during the copy: bytes of a wrong chunk are
+    /// overwritten by the right one, or the whole restore fails.
     fn take(&mut self, id: &ChunkId, bytes: ChunkBytes<'_>) -> Result<(), WrongCopy> {
         let length = id.bytes() as usize;
         match bytes {
@@ -380,7 +381,7 @@ impl Places<'_> {
         Ok(())
     }
 
-    /// Wanted bytes of it, over all destinations.
+    /// Returns the number of requested bytes over all destinations.
     fn bytes(&self) -> u64 {
         self.pieces.iter().map(|(_, piece)| piece.len() as u64).sum()
     }

@@ -1,4 +1,4 @@
-//! Which checkpoints stay.
+//! Removal of checkpoints that retention no longer requires.
 
 use rankguard_model::JobId;
 
@@ -6,44 +6,44 @@ use crate::format::{AttemptSet, CheckpointId};
 use crate::store::remove::{Lent, Removal};
 use crate::store::{Lease, Problem, Store, StoreError};
 
-/// Decides whether a file of a checkpoint may be removed now.
+/// Callback that returns true if a file of a checkpoint may be removed now.
 pub type MayRemove<'a> = &'a dyn Fn(CheckpointId) -> bool;
 
-/// What was cleared away.
+/// Result of a collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Committed checkpoints, oldest first.
+    /// Removed committed checkpoints, oldest first.
     pub checkpoints: Vec<CheckpointId>,
-    /// Committed checkpoints that a later attempt of the run had superseded.
+    /// Removed committed checkpoints that a later attempt of the run had superseded.
     pub superseded: Vec<CheckpointId>,
-    /// Folders without a manifest.
+    /// Removed folders without a manifest.
     pub torn: Vec<CheckpointId>,
-    /// Left-over temporary files in folders that stay.
+    /// Number of abandoned temporary files removed from retained folders.
     pub temps: u64,
-    /// What could not be removed, and checkpoints that stay although they are damaged. The next call tries again.
+    /// Failed removals, and retained checkpoints that are damaged. The next call tries again.
     pub problems: Vec<Problem>,
 }
 
-/// What a collection takes away, before it does.
+/// Planned removals of a collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Committed checkpoints that go, oldest first.
+    /// Committed checkpoints to remove, oldest first.
     pub checkpoints: Vec<CheckpointId>,
-    /// Folders without a manifest that go, oldest first.
+    /// Folders without a manifest to remove, oldest first.
     pub torn: Vec<CheckpointId>,
-    /// Committed checkpoints that would go, but somebody is reading them ([`Store::lease`]) at this moment.
+    /// Committed checkpoints to remove that a reader holds a lease of at the moment ([`Store::lease`]).
     pub leased: Vec<CheckpointId>,
-    /// Committed checkpoints that stay, oldest first.
+    /// Retained committed checkpoints, oldest first.
     pub stays: Vec<CheckpointId>,
-    /// Newer ones than the oldest that is kept which do not load, and so do not count.
+    /// Checkpoints newer than the oldest retained one that do not load and are therefore not counted.
     pub problems: Vec<Problem>,
-    /// Which of those that go were superseded by a later attempt of the run.
+    /// Checkpoints to remove that a later attempt of the run superseded.
     pub superseded: Vec<CheckpointId>,
-    /// Attempts of the run when this was planned.
+    /// Attempts of the run at planning time.
     attempts: AttemptSet,
 }
 
-/// What [`collect`] would take away now.
+/// Plans a collection without removing anything; see [`collect`].
 pub fn plan(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<Plan, StoreError> {
     let attempts = store.attempts(job)?;
     let mut plan = Plan {
@@ -68,7 +68,7 @@ pub fn plan(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> R
         return Ok(plan);
     };
     for (id, committed) in &folders {
-        // A rollback gives its checkpoints up only for a commit of its own.
+        // Checkpoints that a rollback superseded are removed only once it has a commit of its own.
         let replaced = attempts.superseded_by(*id).map(|first| newest.generation >= first);
         let overtaken = replaced.unwrap_or(if *committed { id < oldest } else { id < newest });
         let goes = overtaken && (replaced.is_some() || !pinned.contains(id));
@@ -86,18 +86,19 @@ pub fn plan(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> R
     Ok(plan)
 }
 
-/// Keeps the newest `keep` (at least one) checkpoints that load, whatever is in `pinned` and whatever somebody holds a lease
-/// of, and removes every folder that is older than those, but for shards that one which stays borrows chunks from. Folders
-/// without a manifest go when they are older than the newest good checkpoint: whoever was writing them has been overtaken.
-/// While no checkpoint loads, nothing is removed; a damaged one that is newer than the oldest that is kept stays, for
-/// someone to look at. Checkpoints that a later attempt of the run has superseded count for nothing, and go when that attempt has
-/// committed one of its own.
+/// Retains the newest `keep` (at least one) checkpoints that load, all in `pinned`, and all with a lease. Removes every
+/// folder that is older, except shards that a retained checkpoint borrows chunks from. Folders without a manifest are
+/// removed if they are older than the newest good checkpoint, because their writer has been overtaken.
+///
+/// If no checkpoint loads, nothing is removed. A damaged checkpoint newer than the oldest retained one is left for
+/// inspection. Superseded checkpoints are not counted, and are removed, pinned or not, once the attempt that superseded
+/// them has a commit.
 pub fn collect(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<Collected, StoreError> {
     collect_while(store, job, keep, pinned, &|_| true)
 }
 
-/// The same, and asks `may_remove` before every removal of a file. A checkpoint for which it returns `false` is left as it is; the
-/// rest of one that is half removed is a folder without a manifest, which the next collection removes.
+/// Collects as [`collect`] does, and calls `may_remove` before each file removal. A checkpoint is left as it is once
+/// that returns `false`; a half-removed checkpoint is a folder without a manifest, which the next collection removes.
 pub fn collect_while(
     store: &Store,
     job: &JobId,
@@ -109,7 +110,7 @@ pub fn collect_while(
     carry_out_while(store, job, plan, may_remove)
 }
 
-/// Takes away what is planned.
+/// Executes a planned collection.
 pub fn carry_out(store: &Store, job: &JobId, plan: Plan) -> Result<Collected, StoreError> {
     carry_out_while(store, job, plan, &|_| true)
 }
@@ -123,20 +124,22 @@ fn carry_out_while(store: &Store, job: &JobId, plan: Plan, may_remove: MayRemove
         |id: CheckpointId, error: &StoreError| store.dir(job, id).map(|dir| Problem::of(id, dir, None, error));
     let mut stays = plan.stays;
     stays.extend(plan.leased);
-    // Nobody can take a lease of what goes any more; what has been leased since the plan stays, with what it borrows.
+    // Holding each checkpoint exclusively prevents new leases; one leased since the plan is retained with its borrowed
+    // shards.
     let mut alone: Vec<(CheckpointId, Option<Lease>)> = Vec::new();
     for id in plan.checkpoints {
         let held = store.hold_alone(job, id);
-        // An attempt that began since may start from this checkpoint: it took its lease before its record was written.
+        // An attempt that started since may start from this checkpoint: it took its lease before its record was
+        // written.
         if store.attempts(job)? != plan.attempts {
             return Ok(collected);
         }
         match held {
             Ok(None) => stays.push(id),
             Ok(Some(hold)) => alone.push((id, Some(hold))),
-            // It is gone already, or no file that a reader could hold.
+            // The manifest is already removed, or is no file that a reader could hold.
             Err(StoreError::Missing { .. } | StoreError::NotAFile { .. }) => alone.push((id, None)),
-            // A reader may hold what cannot be opened just now.
+            // It cannot be opened now, but a reader may hold it.
             Err(error) => {
                 collected.problems.push(problem(id, &error)?);
                 stays.push(id);
@@ -166,7 +169,7 @@ fn carry_out_while(store: &Store, job: &JobId, plan: Plan, may_remove: MayRemove
     Ok(collected)
 }
 
-/// Removes a folder without a manifest, unless it is being filled from another tier, or was filled since the plan.
+/// Removes a folder without a manifest, unless another tier is filling it or filled it since the plan.
 fn remove_torn(
     store: &Store,
     job: &JobId,

@@ -1,4 +1,4 @@
-//! Tiers: where a chunk may come from.
+//! Chunk sources: the tiers that a restore reads chunks from.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::store::reader::Reader;
 use crate::store::runs::{self, Run};
 use crate::store::{Store, StoreError};
 
-/// How far away a copy is, nearest first.
+/// Distance of a copy, nearest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tier {
@@ -36,32 +36,29 @@ impl fmt::Display for Tier {
     }
 }
 
-/// One chunk of one shard, where it is kept, and what its bytes must hash to.
+/// Identity, location and expected digest of one chunk of one shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkId {
-    /// The job.
     pub job: JobId,
-    /// The checkpoint.
     pub checkpoint: CheckpointId,
-    /// The rank whose image it belongs to.
+    /// Rank of the image that contains the chunk.
     pub rank: Rank,
-    /// Its number in that image, from 0.
+    /// Chunk number in that image, from 0.
     pub chunk: u32,
-    /// Its first byte in that image.
+    /// First byte in that image.
     pub at: u64,
-    /// The file that keeps it, its first byte there, and its length.
+    /// File that stores the chunk, first byte in that file, and length in bytes.
     pub place: ChunkPlace,
-    /// Its digest.
     pub digest: ChunkDigest,
 }
 
 impl ChunkId {
-    /// Its length.
+    /// Returns the length in bytes.
     pub fn bytes(&self) -> u32 {
         self.place.bytes
     }
 
-    /// A copy of it that stays, if these bytes are the right ones.
+    /// Returns a private copy of the chunk if the bytes have the expected length and digest.
     pub fn private_copy(&self, bytes: ChunkBytes<'_>) -> Option<Vec<u8>> {
         let copy = match bytes {
             ChunkBytes::Private(bytes) => bytes.to_vec(),
@@ -75,44 +72,43 @@ impl ChunkId {
     }
 }
 
-/// Why a source that should have a chunk cannot give it.
+/// Error of a source that should have a chunk but cannot supply it.
 pub type ChunkError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The bytes of a chunk where a source has them.
+/// Bytes of a chunk in the memory of a source.
 #[derive(Debug, Clone, Copy)]
 pub enum ChunkBytes<'a> {
-    /// In memory that nobody changes.
+    /// Private memory that no other process changes.
     Private(&'a [u8]),
-    /// In a sealed slot, whose rank may still scribble over it: they are digested while they are copied out.
+    /// A sealed slot that its rank may still overwrite: the bytes are digested while they are copied out.
     Sealed(&'a SealedImage<'a>),
 }
 
-/// What a source says of one of the chunks it was asked for: its bytes, that it has nothing to do with it, or why it
-/// cannot give it.
+/// Result of a source for one requested chunk: its bytes, `None` if the source does not hold that shard, or an error.
 pub type Answer<'a> = Result<Option<ChunkBytes<'a>>, ChunkError>;
 
-/// Something that may hold chunks. What it gives is checked by the caller, so it need not be trusted; it must answer
-/// within a deadline of its own, and should stop trying a peer that does not answer (RG-9). Several threads ask at once.
+/// Source of chunks. The caller verifies all bytes, so a source need not be trusted. A source must answer within a
+/// deadline of its own, and should stop trying a peer that does not answer (RG-9). Called from several threads.
 pub trait ChunkSource: Sync {
-    /// How far away it is.
+    /// Returns the tier, which orders sources by distance.
     fn tier(&self) -> Tier;
 
-    /// What to call it in a message (`peer node-3`).
+    /// Returns the display name for messages (`peer node-3`).
     fn name(&self) -> String {
         self.tier().to_string()
     }
 
-    /// The chunk; `None` when this source has nothing to do with that shard.
+    /// Returns the chunk; `None` if this source does not hold that shard.
     fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError>;
 
-    /// Takes a good copy of a chunk that it gave wrong or could not give; says whether it did. Most sources do not: see
-    /// [`crate::repair::Healing`].
+    /// Stores a verified copy of a chunk that this source returned damaged or not at all. Returns true if it was
+    /// stored. The default does nothing; see [`crate::repair::Healing`].
     fn heal(&self, _id: &ChunkId, _good: &[u8]) -> Result<bool, ChunkError> {
         Ok(false)
     }
 
-    /// Answers for each of `ids` once, by its place among them: chunks that lie near each other in one file, in the order of
-    /// their places. A source that can give them in one go does.
+    /// Calls `answer` once for each of `ids`, with its position. The chunks lie near each other in one file and are
+    /// sorted by location, so that a source can read them in one operation.
     fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {
         for (nth, id) in ids.iter().enumerate() {
             match self.chunk(id) {
@@ -123,7 +119,7 @@ pub trait ChunkSource: Sync {
     }
 }
 
-/// [`ChunkSource::chunk`] of a source whose own way is to answer for many at once.
+/// Implements [`ChunkSource::chunk`] for a source that implements only [`ChunkSource::chunks`].
 pub fn one_of_many(source: &dyn ChunkSource, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
     let mut given = Ok(None);
     source.chunks(&[id], &mut |_, answer| {
@@ -135,14 +131,14 @@ pub fn one_of_many(source: &dyn ChunkSource, id: &ChunkId) -> Result<Option<Vec<
     given
 }
 
-/// The sealed images of a node's arenas, as they were when this was made. An image that is replaced meanwhile gives bytes
-/// of the wrong digest, which the caller refuses like any other damage.
+/// Sealed images in the arenas of a node at the time of construction. An image that is replaced later gives bytes with
+/// a wrong digest, which the caller refuses as damage.
 pub struct ArenaSource<'a> {
     images: BTreeMap<(JobId, CheckpointId, Rank), SealedImage<'a>>,
 }
 
 impl<'a> ArenaSource<'a> {
-    /// Looks into `arenas`.
+    /// Collects the sealed images of `arenas`.
     pub fn new(arenas: impl IntoIterator<Item = &'a Arena>) -> Self {
         let images = arenas.into_iter().flat_map(Arena::sealed_images);
         let key = |image: &SealedImage<'a>| {
@@ -154,13 +150,13 @@ impl<'a> ArenaSource<'a> {
         }
     }
 
-    /// Whether it has the shard of a rank.
+    /// True if the shard of a rank is present.
     pub fn holds(&self, job: &JobId, checkpoint: CheckpointId, rank: Rank) -> bool {
         self.images.contains_key(&(job.clone(), checkpoint, rank))
     }
 
-    /// A chunk by name, checked against the rank's own digest only: what another agent asks for. `None` when there is
-    /// no such shard or chunk here.
+    /// Returns a chunk for another agent, verified only against the digest that the rank recorded. `None` if the shard
+    /// or chunk is absent.
     pub fn sealed_chunk(
         &self,
         job: &JobId,
@@ -207,12 +203,12 @@ impl ChunkSource for Store {
         let places = (0u32..).zip(ids).map(|(nth, id)| (nth, id.place)).collect();
         let mut open = None;
         for run in runs::of(places) {
-            // All are of one job: they belong to one checkpoint.
+            // All ids belong to one checkpoint, so they have the same job.
             let job = &ids[run.chunks[0].0 as usize].job;
             if self.read_run(job, &run, &mut open, answer).is_ok() {
                 continue;
             }
-            // One bad sector is not everything around it.
+            // Retry chunk by chunk, so that one bad sector affects only its own chunk.
             for alone in run.chunks.iter().flat_map(|chunk| runs::of(vec![*chunk])) {
                 if let Err(error) = self.read_run(job, &alone, &mut open, answer) {
                     answer(alone.chunks[0].0 as usize, Err(error.into()));
@@ -223,7 +219,7 @@ impl ChunkSource for Store {
 }
 
 impl Store {
-    /// Reads a run, of the file that is open if it is that one.
+    /// Reads a run of chunks. Reuses the open file if the run lies in it.
     fn read_run(
         &self,
         job: &JobId,
@@ -232,7 +228,7 @@ impl Store {
         answer: &mut dyn FnMut(usize, Answer<'_>),
     ) -> Result<(), StoreError> {
         thread_local! {
-            /// Fresh memory costs more than the read: each thread keeps its own.
+            /// Read buffer, reused per thread: allocating fresh memory costs more than the read.
             static BUFFER: RefCell<Aligned> = RefCell::default();
         }
         let path = self.shard_path(job, run.file.id(), run.file.rank)?;

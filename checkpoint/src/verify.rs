@@ -1,4 +1,4 @@
-//! Reading every byte of a store.
+//! Verification of every byte of a store.
 
 use std::collections::BTreeMap;
 
@@ -11,37 +11,36 @@ use crate::store::reader::Reader;
 use crate::store::runs;
 use crate::store::{Checkpoint, Problem, Store, StoreError};
 
-/// What a whole-store check found.
+/// Result of verifying a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// Committed checkpoints, oldest first.
     pub checkpoints: Vec<Verified>,
-    /// Folders without a manifest: being written, or torn. No checkpoints, and no problem.
+    /// Folders without a manifest: in progress or torn. They are neither checkpoints nor problems.
     pub torn: Vec<CheckpointId>,
-    /// Everything that is wrong.
+    /// All problems found.
     pub problems: Vec<Problem>,
 }
 
-/// One committed checkpoint.
+/// Verification result of one committed checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verified {
-    /// Which one.
     pub id: CheckpointId,
-    /// Whether every byte is as committed.
+    /// True if every byte is as committed.
     pub intact: bool,
-    /// Shards it has; 0 when the manifest cannot be read.
+    /// Number of shards; 0 if the manifest cannot be read.
     pub world_size: u32,
-    /// Size of its images.
+    /// Total size of the images, bytes.
     pub bytes: u64,
-    /// Number of chunks that were read.
+    /// Number of chunks read.
     pub chunks: u64,
-    /// Tensors that ranks saved with different content; no damage.
+    /// Names of tensors that ranks saved with different content, which is not damage.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub differing: Vec<String>,
 }
 
 impl Verified {
-    /// Nothing of it has been read yet.
+    /// Creates the result of a checkpoint before anything was read.
     pub fn unread(id: CheckpointId) -> Self {
         Self {
             id,
@@ -53,7 +52,7 @@ impl Verified {
         }
     }
 
-    /// Puts the tensors in that differ from rank to rank, from the indexes that could be read.
+    /// Records the tensors that differ between ranks, from the readable indexes.
     pub fn compare(&mut self, indexes: &[ShardIndex]) {
         let found = tensor_differences(indexes).into_iter();
         self.differing = found.map(|difference| difference.name).collect();
@@ -61,20 +60,20 @@ impl Verified {
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// True if no problem was found.
     pub fn is_intact(&self) -> bool {
         self.problems.is_empty()
     }
 }
 
-/// Checks every committed checkpoint of a job, or those of one step. Goes on after a problem, so that one damaged file
-/// does not hide another.
+/// Verifies every committed checkpoint of a job, or those of one step. Continues after a problem, so that one damaged
+/// file does not hide another.
 pub fn verify(store: &Store, job: &JobId, step: Option<Step>) -> Result<Report, StoreError> {
     verify_paced(store, job, step, &mut |_| {})
 }
 
-/// The same, and tells `pace` of every piece of an image that was read, in bytes: whoever must not take all of a disk's
-/// time waits there.
+/// Verifies as [`verify`] does, and calls `pace` with the bytes of each part before it is read; `pace` may wait to
+/// limit disk load.
 pub fn verify_paced(
     store: &Store,
     job: &JobId,
@@ -133,7 +132,7 @@ pub(crate) fn verify_one(
     Ok((verified, problems))
 }
 
-/// Every damaged chunk of a checkpoint.
+/// Returns a problem for every damaged chunk of a checkpoint.
 pub(crate) fn verify_images(store: &Store, checkpoint: &Checkpoint) -> Result<Vec<Problem>, StoreError> {
     let mut problems = Vec::new();
     for index in &checkpoint.indexes {
@@ -142,7 +141,7 @@ pub(crate) fn verify_images(store: &Store, checkpoint: &Checkpoint) -> Result<Ve
     Ok(problems)
 }
 
-/// Reads every chunk of a shard, wherever it lies.
+/// Reads every chunk of a shard, including borrowed chunks.
 fn verify_image(store: &Store, index: &ShardIndex, pace: &mut dyn FnMut(u64)) -> Result<Vec<Problem>, StoreError> {
     let (mut problems, mut buffer) = (Vec::new(), Aligned::default());
     let (chunking, mut readers) = (index.chunking(), BTreeMap::new());

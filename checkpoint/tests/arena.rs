@@ -1,4 +1,4 @@
-//! The arena from both sides, and against a hostile one.
+//! The arena from both sides, and with a hostile rank.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -48,18 +48,18 @@ fn fill(arena: &Arena, slot: u32, of: Job, at: CheckpointId, rank: u32) -> Resul
     Ok(filled.bytes)
 }
 
-/// Every chunk, checked.
+/// Returns every chunk, verified.
 fn chunks_of(sealed: &SealedImage<'_>) -> Vec<Vec<u8>> {
     (0..).map_while(|chunk| sealed.chunk(chunk).unwrap()).collect()
 }
 
-/// The same out of a plain image.
+/// Returns every chunk of a plain image.
 fn chunks_in(index: &ShardIndex, image: &[u8]) -> Vec<Vec<u8>> {
     let cut = |range: std::ops::Range<u64>| image[range.start as usize..range.end as usize].to_vec();
     index.chunking().ranges().map(cut).collect()
 }
 
-/// The agent that made it is gone, its file is not.
+/// The agent that created the arena has exited; its file remains.
 #[test]
 fn a_new_agent_inherits_what_was_sealed_and_nothing_else() {
     let gone = Arena::create("test", 4, 8192).unwrap();
@@ -84,7 +84,7 @@ fn a_new_agent_inherits_what_was_sealed_and_nothing_else() {
     assert_eq!(states, [sealed, sealed, sealed, SlotState::Empty]);
     assert_eq!(arena.fence(), Generation(2));
     assert!(arena.sealed(1).unwrap().is_whole());
-    // Whoever sealed it is gone: the new agent may write it, or let it go.
+    // The sealing rank and agent are gone: the new agent may write the image, or release it.
     assert!(arena.begin_write(1, Generation(2)).unwrap());
 }
 
@@ -106,7 +106,7 @@ fn what_a_rank_seals_the_agent_reads() {
     assert_eq!(whole, image);
 }
 
-/// The area for descriptions is as large as one may be; memory is taken for what there is.
+/// The description area has the maximum size of a description; memory is taken only for the used part.
 #[test]
 fn an_arena_takes_the_memory_of_its_images_and_of_what_describes_them() {
     const IMAGE: u64 = 64 << 20;
@@ -134,7 +134,7 @@ fn an_arena_takes_the_memory_of_its_images_and_of_what_describes_them() {
     assert!((512 << 10..1 << 20).contains(&grown), "a long one takes {grown} more");
 }
 
-/// A rank may cut holes into what it has sealed: they read as zeros, and zeros have another digest.
+/// A rank may punch holes into a sealed image: they read as zeros, which have another digest.
 #[test]
 fn holes_in_a_sealed_image_are_damage() {
     let agent = Arena::create("test", 1, 1 << 20).unwrap();
@@ -151,7 +151,7 @@ fn holes_in_a_sealed_image_are_damage() {
     let sealed = agent.sealed(0).unwrap();
     assert!(!sealed.is_whole());
     assert!(matches!(sealed.chunk(0), Err(ArenaError::Damaged { chunk: 0, .. })));
-    // The description, too, is one: then there is no image at all.
+    // With a hole in the description there is no image at all.
     fallocate(&agent, hole, 8192, 4096).unwrap();
     assert!(matches!(agent.sealed(0), Err(ArenaError::Index { .. })));
 }
@@ -229,7 +229,7 @@ fn rg_3_a_slot_that_is_taken_back_during_a_fill_is_never_sealed() {
     };
     let agent = Arena::create("test", 1, 17 << 20).unwrap();
     let rank = other_side(&agent);
-    // The agent must get in while the rank copies; on a busy machine it may come too late and try again.
+    // The agent must act while the rank copies; on a busy machine it may be too late and tries again.
     for attempt in 0..50 {
         agent.release(0).unwrap();
         let error = std::thread::scope(|scope| {
@@ -327,7 +327,7 @@ fn a_forged_slot_is_refused_by_what_is_wrong_with_it() {
     let arena = Arena::create("test", 1, 4096).unwrap();
     let file = File::from(arena.as_fd().try_clone_to_owned().unwrap());
     let (header, meta) = (4096, 8192);
-    // A slot sealed by generation 1 with a description that is sound in itself, of whatever image.
+    // A slot sealed by generation 1 with a valid description of any image.
     let forge = |index: &ShardIndex| {
         let text = index.to_bytes();
         file.write_all_at(&text, meta).unwrap();
@@ -355,7 +355,7 @@ fn a_forged_slot_is_refused_by_what_is_wrong_with_it() {
     }
 }
 
-/// Every header and description word and the first bytes of both areas, overwritten at will.
+/// Overwrites every header and description word and the first bytes of both areas with any values.
 fn scribble(arena: &Arena, dice: &mut Dice, garbage: &[u8]) {
     let file = File::from(arena.as_fd().try_clone_to_owned().unwrap());
     let total = arena.geometry().total();
@@ -367,7 +367,7 @@ fn scribble(arena: &Arena, dice: &mut Dice, garbage: &[u8]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// The agent believes nothing: whatever a rank writes, reading gives an error or an image that describes itself.
+    /// The agent trusts nothing: for anything that a rank writes, reading gives an error or a self-consistent image.
     #[test]
     fn a_rank_that_scribbles_over_everything_cannot_make_the_agent_panic(
         seed: u64,
@@ -392,7 +392,7 @@ proptest! {
 
 const FILLER: &str = "RANKGUARD_TEST_ARENA";
 
-/// Not a test of its own: the rank of the next one.
+/// Not a test of its own: the rank process of the next test.
 #[test]
 fn filler_child() {
     let Ok(path) = std::env::var(FILLER) else { return };

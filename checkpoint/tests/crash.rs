@@ -1,4 +1,4 @@
-//! RG-1: whatever moment a save ends at, the checkpoint before it loads and the torn one is refused.
+//! RG-1: for a crash at any moment of a save, the checkpoint before it loads and the torn one is refused.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -19,7 +19,7 @@ use rankguard_checkpoint::store::{Committed, Depth};
 use rankguard_checkpoint::verify::verify;
 use rankguard_checkpoint::{Store, StoreError};
 
-/// A store with a committed checkpoint, and the files of a second one in the order in which a save makes them.
+/// Store with a committed checkpoint, and the files of a second one in the write order of a save.
 struct Save {
     store: Store,
     _dir: tempfile::TempDir,
@@ -56,7 +56,7 @@ impl Save {
         }
     }
 
-    /// Puts the second checkpoint's folder into the state that `files` describes.
+    /// Sets the folder of the second checkpoint to the state that `files` describes.
     fn stage<'a>(&self, files: impl IntoIterator<Item = (String, &'a [u8])>) {
         for entry in fs::read_dir(&self.folder).unwrap() {
             fs::remove_file(entry.unwrap().path()).unwrap();
@@ -70,7 +70,8 @@ impl Save {
         self.files.iter().map(|(name, bytes)| (name.clone(), &bytes[..]))
     }
 
-    /// The newest checkpoint is the first, and holds exactly what was saved; the second cannot be loaded.
+    /// Checks that the newest checkpoint is the first, with exactly the saved content, and that the second cannot be
+    /// loaded.
     fn first_stands(&self, state: &str) {
         let newest = self.store.newest(&job(), Depth::Bytes).unwrap();
         let checkpoint = newest.checkpoint.unwrap_or_else(|| panic!("{state}: nothing loads"));
@@ -90,7 +91,7 @@ impl Save {
         );
     }
 
-    /// Saving again completes it, as if nothing had happened.
+    /// Checks that saving again completes the checkpoint, as after no crash.
     fn save_again(&self, state: &str) {
         let manifest = SMALL.write(&self.store, id(SECOND.0, SECOND.1), Some(id(FIRST.0, FIRST.1)));
         assert_eq!(
@@ -127,13 +128,13 @@ fn rg_1_a_save_that_ends_at_any_byte_of_any_file_leaves_the_checkpoint_before_it
     let mut states = 0;
     for (nth, (name, bytes)) in save.files.iter().enumerate() {
         for length in 0..=bytes.len() {
-            // Files before this one are whole; this one has `length` bytes under its temporary name.
+            // Files before this one are complete; this one has `length` bytes under its temporary name.
             let temp = (format!(".tmp-{name}-4711-3"), &bytes[..length]);
             save.stage(save.whole().take(nth).chain([temp]));
             let state = format!("{name} cut at byte {length}");
             save.first_stands(&state);
             states += 1;
-            // Completing the save syncs a dozen files, so not at every byte.
+            // Completing the save syncs a dozen files, so it is not tried at every byte.
             if [0, bytes.len() / 2, bytes.len()].contains(&length) {
                 save.save_again(&state);
             }
@@ -148,7 +149,7 @@ fn rg_1_a_filesystem_that_tears_renamed_files_cannot_pass_them_off_as_a_checkpoi
     let mut states = 0;
     for (torn, bytes) in &save.files {
         for length in 0..bytes.len() {
-            // Everything is under its final name, the manifest included, but one file is short.
+            // Every file has its final name, including the manifest, but one is too short.
             let cut = |(name, whole): (String, _)| {
                 if name == *torn {
                     (name, &bytes[..length])
@@ -217,7 +218,7 @@ fn rg_1_a_removal_that_ends_anywhere_leaves_no_half_checkpoint() {
 #[test]
 fn rg_1_a_removal_takes_the_manifest_before_anything_else() {
     let save = Save::new();
-    // A folder where a file should be cannot be removed like one: the removal stops there.
+    // A directory in place of a file cannot be removed like a file: the removal stops there.
     let stuck = save.folder.join("rank-00000.index");
     fs::remove_file(&stuck).unwrap();
     fs::create_dir(&stuck).unwrap();
@@ -233,7 +234,7 @@ fn rg_1_a_removal_takes_the_manifest_before_anything_else() {
 
 const SAVER: &str = "RANKGUARD_TEST_SAVER";
 
-/// Set where it saves through a window.
+/// Set if it saves through a window.
 const STREAMS: &str = "RANKGUARD_TEST_SAVER_STREAMS";
 
 const CHILD: Job = Job {
@@ -246,7 +247,7 @@ const CHILD: Job = Job {
 /// Each image is three windows long.
 const STREAMING: Job = Job { rows: 3200, ..CHILD };
 
-/// Not a test of its own: the process that the next one kills. Saves until it dies, and says what it has committed.
+/// Not a test of its own: the process that the next test kills. Saves until it dies, and prints what it has committed.
 #[test]
 fn saver_child() {
     let Ok(root) = std::env::var(SAVER) else { return };
@@ -302,7 +303,7 @@ fn kill_savers(saved: &Job, kills: usize, told: &[(&str, &str)]) {
                 .filter_map(|line| line.strip_prefix("committed ")?.parse().ok());
             said.collect::<Vec<CheckpointId>>()
         });
-        // Not before it has saved something, then at any moment of the saves that follow.
+        // Not before the first save, then at any moment of the following saves.
         let deadline = Instant::now() + Duration::from_secs(30);
         while store.committed_ids(&job()).unwrap().last().copied() <= before {
             assert!(Instant::now() < deadline, "kill {kill}: the child commits nothing");
@@ -333,7 +334,7 @@ fn kill_savers(saved: &Job, kills: usize, told: &[(&str, &str)]) {
         torn += store.manifests(&job()).unwrap().torn.len();
         before = Some(checkpoint.id());
     }
-    // Whatever the dead have left behind goes as soon as a newer checkpoint is committed.
+    // Files that killed processes left are removed as soon as a newer checkpoint is committed.
     let last = before.unwrap();
     saved
         .save(&store, id(last.step.0 + 1, last.generation.0 + 1), before)

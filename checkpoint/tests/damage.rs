@@ -1,4 +1,4 @@
-//! RG-2: one flipped bit anywhere is refused with its place, or the exact bytes come from elsewhere.
+//! RG-2: one flipped bit anywhere is refused with its location, or the exact bytes come from another source.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -44,7 +44,7 @@ fn sealed(of: Job, at: CheckpointId) -> Vec<Arena> {
     (0..of.world).map(seal).collect()
 }
 
-/// A source that gives what it is told to.
+/// Source with scripted answers.
 struct Told<F>(Tier, F);
 
 impl<F: Sync + Fn(&ChunkId) -> Result<Option<Vec<u8>>, ChunkError>> ChunkSource for Told<F> {
@@ -80,7 +80,7 @@ fn rg_2_every_flipped_bit_of_every_file_is_refused_with_its_place() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let bits = 0..fs::metadata(&path).unwrap().len() as usize * 8;
-        // Every bit of an image; of a text, whose every bit is tried in its own crate, one of each byte.
+        // Every bit of an image; of a text, one bit of each byte, because every bit is tried in the format crate.
         for bit in bits.filter(|bit| name.ends_with(".shard") || bit % 8 == bit / 8 % 8) {
             flips += 1;
             with_bit_flipped(&path, bit, || {
@@ -102,7 +102,7 @@ fn rg_2_every_flipped_bit_of_every_file_is_refused_with_its_place() {
                 let (rank, at) = (Rank(name[5..10].parse().unwrap()), bit as u64 / 8);
                 let loaded = loaded.unwrap();
                 let chunking = loaded.indexes[rank.0 as usize].chunking();
-                // The chunk that the byte belongs to, or the one it lies behind.
+                // The chunk that contains the byte, or the one before its padding.
                 let chunk = (0u32..)
                     .zip(chunking.ranges())
                     .filter(|(_, range)| range.start <= at)
@@ -126,7 +126,8 @@ fn rg_2_every_flipped_bit_of_every_file_is_refused_with_its_place() {
     eprintln!("{flips} flipped bits");
 }
 
-/// With the damaged chunk wanted, disk alone gives an error that names it; with memory behind it, exact bytes.
+/// If the damaged chunk is requested, disk alone gives an error that names it; with memory as a second source, exact
+/// bytes.
 fn every_byte_or_an_error(
     checkpoint: &Checkpoint,
     store: &Store,
@@ -143,7 +144,7 @@ fn every_byte_or_an_error(
         .flat_map(|(_, bytes)| bytes)
         .collect();
     let mut out = vec![0; expected.len()];
-    // This rank's own index first, so that its copy of the replicated tensor is the one that is wanted.
+    // The own index comes first, so that its copy of the replicated tensor is the requested one.
     let mut indexes = checkpoint.indexes.clone();
     indexes.rotate_left(rank.0 as usize);
     let mut load = |sources: &[&dyn ChunkSource]| {
@@ -191,7 +192,7 @@ fn the_nearest_good_copy_is_taken_and_each_chunk_once() {
     let near = ArenaSource::new(&arenas[..1]);
     let (bytes, report) = SMALL.load(&checkpoint, &[&near, &store]).unwrap();
     assert_eq!(bytes, SMALL.expected(SAVED.0));
-    // Rank 0 gives its rows and the bias, rank 1 only its rows.
+    // Rank 0 supplies its rows and the bias, rank 1 only its rows.
     assert_eq!((report.bytes.arena, report.bytes.disk), (135 + 33, 135));
     assert_eq!((report.chunks, report.repairs.len()), (4 + 3, 0));
 }
@@ -229,7 +230,7 @@ fn rg_2_an_arena_that_has_moved_on_is_not_believed() {
     let (_dir, store, checkpoint) = saved(SMALL);
     let arenas = sealed(SMALL, checkpoint.id());
     let memory = ArenaSource::new(&arenas);
-    // After it was looked at, the slots are reused for the next step.
+    // After the source was built, the slots are reused for the next step.
     for (rank, arena) in (0..).zip(&arenas) {
         arena.release(0).unwrap();
         let (name, tensors) = (job(), SMALL.tensors(rank, SAVED.0 + 1));

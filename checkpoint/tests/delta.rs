@@ -1,4 +1,4 @@
-//! Chunks that are on disk already are not written again, and stay for as long as somebody needs them.
+//! Chunks that are already on disk are not written again, and are retained as long as a checkpoint needs them.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -15,7 +15,7 @@ use rankguard_checkpoint::verify::verify;
 use rankguard_checkpoint::{Store, StoreError};
 use rankguard_model::Rank;
 
-/// A rank's image: a frozen tensor, one that changes with every step, and a counter.
+/// Image of a rank: a frozen tensor, one that changes with every step, and a counter.
 fn image(step: u64, rank: u32) -> (ShardIndex, Vec<u8>) {
     let boxes = [
         TensorBox::rows(
@@ -53,7 +53,7 @@ fn image(step: u64, rank: u32) -> (ShardIndex, Vec<u8>) {
     (index, image)
 }
 
-/// Saves a step on top of `parent`; gives how many bytes were new.
+/// Saves a step on top of `parent`; returns the number of new bytes.
 fn save(store: &Store, step: u64, parent: Option<u64>) -> u64 {
     let (mut seals, mut new_bytes) = (Vec::new(), 0);
     for rank in 0..2 {
@@ -131,7 +131,7 @@ fn rg_1_a_removed_checkpoint_leaves_what_later_ones_borrow_and_no_more() {
     let left = files_below(&store.dir(&job(), id(1, 1)).unwrap());
     let names: Vec<&str> = left.iter().map(|path| path.rsplit('/').next().unwrap()).collect();
     assert_eq!(names, ["LENT", "rank-00000.shard", "rank-00001.shard"]);
-    // As soon as nobody borrows any more, it goes.
+    // As soon as no checkpoint borrows any more, it is removed.
     save(&store, 4, None);
     let collected = collect(&store, &job(), 1, &[]).unwrap();
     assert_eq!(collected.problems, []);
@@ -152,7 +152,7 @@ fn retention_keeps_files_that_a_kept_checkpoint_names() {
         !store.dir(&job(), id(2, 1)).unwrap().exists(),
         "nobody borrows from the second"
     );
-    // Again: nothing is left to do, and the lent folder is not told as torn.
+    // Again: nothing is left to do, and the folder with borrowed shards is not reported as torn.
     assert_eq!(collect(&store, &job(), 2, &[]).unwrap(), Default::default());
 }
 

@@ -1,4 +1,4 @@
-//! A disk that fails for a moment must not cost a committed checkpoint.
+//! A temporary disk failure must not cost a committed checkpoint.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use rankguard_checkpoint::store::Depth;
 use rankguard_checkpoint::store::disk::{self, Faults, Op, Strike};
 use rustix::io::Errno;
 
-/// Fails calls of one kind on files whose path contains a text, below one folder: tests run side by side.
+/// Fails calls of one kind on files with a text in their path, below one folder: tests run in parallel.
 struct Disk(Mutex<BTreeMap<PathBuf, (Op, String, Strike)>>);
 
 static DISK: Disk = Disk(Mutex::new(BTreeMap::new()));
@@ -28,7 +28,7 @@ impl Faults for Disk {
     }
 }
 
-/// Does `work` while calls of this kind on these files below `root` are struck.
+/// Runs `work` while calls of this kind on these files below `root` fail.
 fn while_struck<T>(root: &Path, op: Op, text: &str, strike: Strike, work: impl FnOnce() -> T) -> T {
     disk::install(&DISK);
     DISK.0
@@ -58,7 +58,7 @@ fn rg_1_a_manifest_that_cannot_be_looked_at_for_a_moment_is_not_taken_for_a_torn
     let collected = while_struck(dir.path(), Op::Stat, &place, EIO, || collect(&store, &job(), 3, &[]));
     assert!(collected.is_err(), "nobody can say what stays: {collected:?}");
     assert_eq!(store.committed_ids(&job()).unwrap(), [id(10, 1), id(20, 1), id(30, 1)]);
-    // Nor is it overlooked when someone looks for the newest.
+    // Nor is it skipped in a search for the newest.
     let place = id(30, 1).to_string();
     let newest = while_struck(dir.path(), Op::Stat, &place, EIO, || store.newest(&job(), Depth::Names));
     assert!(newest.is_err(), "{newest:?}");
@@ -69,7 +69,7 @@ fn rg_1_a_checkpoint_that_cannot_be_read_for_a_moment_keeps_what_it_has_borrowed
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
     SMALL.save(&store, id(10, 1), None).unwrap();
-    // The same bytes again: the second has nothing of its own.
+    // The same bytes again: the second has no chunk of its own.
     let seals: Vec<_> = (0..SMALL.world)
         .map(|rank| {
             let (mut index, image) = SMALL.sealed(id(10, 1), rank);
@@ -83,7 +83,7 @@ fn rg_1_a_checkpoint_that_cannot_be_read_for_a_moment_keeps_what_it_has_borrowed
     store.commit(&manifest).unwrap();
     for op in [Op::Read, Op::Open, Op::Stat] {
         let place = format!("{}/rank-00001.index", id(20, 1));
-        // The index can be read when the checkpoint is judged, and no more when its debts are asked for.
+        // The index is readable when the checkpoint is judged, but no longer when its borrowed shards are listed.
         let _ = while_struck(dir.path(), op, &place, EIO, || store.remove(&job(), id(10, 1)));
         store.newest(&job(), Depth::Bytes).unwrap().checkpoint.unwrap();
     }

@@ -1,4 +1,5 @@
-//! What saving and loading costs in memory does not grow, and ends with the arena. A test of its own process: it counts pages.
+//! Memory use of saving and loading does not grow, and ends with the arena. A test binary of its own: it counts the
+//! pages of the process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +17,7 @@ use serde_json::Value;
 
 const BYTES: usize = 24 << 20;
 
-/// Pages of this process that are no file's, in bytes: private ones, and its part of shared ones.
+/// Memory of this process that is not backed by files, in bytes: private pages, and its part of shared ones.
 fn held() -> (u64, u64) {
     let text = fs::read_to_string("/proc/self/smaps_rollup").expect("the kernel tells what a process holds");
     let of = |name: &str| {
@@ -59,7 +60,7 @@ fn fifty_saves_and_loads_take_what_the_second_took_and_leave_nothing() {
         }
     }
     let after_fifty = held();
-    // A buffer that stayed with each of 48 loads would be 4 MiB each time.
+    // A leaked buffer in each of 48 loads would add 4 MiB each time.
     assert!(
         after_fifty.0 <= after_two.0 + (4 << 20) && after_fifty.1 <= after_two.1,
         "{after_two:?} bytes after two saves, {after_fifty:?} after fifty"

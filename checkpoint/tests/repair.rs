@@ -1,4 +1,4 @@
-//! RG-2: a damaged copy is repaired from another tier when one exists, and a good byte is never touched.
+//! RG-2: a damaged copy is repaired from another tier if one exists, and a good byte is never rewritten.
 
 #![allow(clippy::unwrap_used)]
 

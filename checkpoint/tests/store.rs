@@ -1,4 +1,4 @@
-//! What a store promises while nothing crashes.
+//! Guarantees of a store without crashes.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -43,7 +43,7 @@ fn rg_1_nothing_is_overwritten() {
         .into_iter()
         .map(|path| (fs::read(&path).unwrap(), path))
         .collect();
-    // The same content again is fine, and changes nothing.
+    // The same content again is accepted, and changes nothing.
     assert_eq!(SMALL.write(&store, id(10, 1), None).unwrap(), first);
     // Other content under the same name is refused, for each kind of file.
     let (mut index, image) = SMALL.sealed(id(10, 1), 0);
@@ -86,7 +86,7 @@ fn rg_3_a_stale_generation_cannot_commit_and_could_never_be_newest() {
         matches!(&error, StoreError::Fenced { newer, .. } if *newer == id(10, 2)),
         "{error}"
     );
-    // Even if it had slipped in between check and rename.
+    // Even if the stale commit had succeeded between check and rename.
     fs::write(store.manifest_path(&job(), id(20, 1)).unwrap(), stale.to_bytes()).unwrap();
     assert_eq!(
         store.newest(&job(), Depth::Bytes).unwrap().checkpoint.unwrap().id(),
@@ -198,7 +198,7 @@ fn retention_keeps_the_newest_that_load_and_what_is_pinned() {
     fs::write(store.dir(&job(), id(4, 1)).unwrap().join(".tmp-MANIFEST-1-1"), "left").unwrap();
 
     let collected = collect(&store, &job(), 2, &[id(1, 1)]).unwrap();
-    // 6 is damaged and stays to be looked at, 5 and 7 are torn, 4 and 3 are kept, 2 goes, 1 is pinned.
+    // 6 is damaged and left for inspection, 5 and 7 are torn, 4 and 3 are retained, 2 is removed, 1 is pinned.
     assert_eq!(collected.checkpoints, [id(2, 1)]);
     assert_eq!(collected.temps, 1);
     assert_eq!(collected.problems.len(), 1, "{:?}", collected.problems);
@@ -208,7 +208,7 @@ fn retention_keeps_the_newest_that_load_and_what_is_pinned() {
         [id(1, 1), id(3, 1), id(4, 1), id(6, 1)]
     );
 
-    // One commit later, everything that it overtook goes, but not what a higher generation may still be writing.
+    // One commit later, everything that it overtook is removed, but not what a higher generation may still be writing.
     store.commit(&torn).unwrap();
     let collected = collect(&store, &job(), 0, &[]).unwrap();
     assert_eq!(collected.checkpoints, [id(1, 1), id(3, 1), id(4, 1), id(6, 1)]);
@@ -265,7 +265,7 @@ const LARGE: Job = Job {
     chunk_bytes: 1 << 16,
 };
 
-/// Not a test of its own: saves a small checkpoint, then one for which there is no room.
+/// Not a test of its own: saves a small checkpoint, then one that does not fit.
 #[test]
 fn full_child() {
     let Ok(root) = std::env::var(FULL) else { return };
@@ -311,7 +311,7 @@ fn rg_1_a_file_size_limit_ends_a_save_with_its_path_and_size() {
 #[test]
 fn rg_1_a_full_disk_ends_a_save_with_its_path_and_size() {
     let dir: PathBuf = tempfile::tempdir().unwrap().keep();
-    // In a mount namespace of its own, which is gone with the child.
+    // In a mount namespace of its own, which ends with the child.
     let mount = r#"mount -t tmpfs -o size=1m tmpfs "$RANKGUARD_TEST_FULL_STORE""#;
     let script = format!(
         "unshare -m sh -c '{mount} || exit 77; {}' sh \"$1\"",
@@ -321,7 +321,7 @@ fn rg_1_a_full_disk_ends_a_save_with_its_path_and_size() {
     let said = String::from_utf8_lossy(&output.stderr);
     fs::remove_dir_all(dir).unwrap();
     if said.contains("unshare failed") || output.status.code() == Some(77) || said.contains("not found") {
-        // Written to the stream itself: the harness hides what macros print when a test passes.
+        // Written to the stream directly: the harness hides macro output of a passing test.
         let _ = std::io::Write::write_fmt(
             &mut std::io::stderr(),
             format_args!("SKIPPED: no small filesystem can be mounted here: {said}\n"),
@@ -334,7 +334,7 @@ fn rg_1_a_full_disk_ends_a_save_with_its_path_and_size() {
     );
 }
 
-/// The disk did not answer when the first attempt asked what it could borrow; the second one knows.
+/// The disk failed when the first attempt read which chunks it could borrow; the second attempt knows them.
 #[test]
 fn rg_1_an_attempt_can_be_made_again_whatever_the_first_one_borrowed() {
     let (_dir, store) = store();
@@ -346,7 +346,7 @@ fn rg_1_an_attempt_can_be_made_again_whatever_the_first_one_borrowed() {
         store.write_new(&index, &image.as_slice(), &known).unwrap().seal,
         first.seal
     );
-    // It ended after the shard and before the index.
+    // The attempt ended after the shard and before the index.
     fs::remove_file(store.index_path(&job(), id(20, 1), Rank(0)).unwrap()).unwrap();
     store.write_new(&index, &image.as_slice(), &known).unwrap();
     let again = store.write_shard(&index, &image.as_slice()).unwrap();

@@ -1,4 +1,4 @@
-//! Images that pass through a window smaller than they are: what comes to the store, and what does not.
+//! Images that pass through a smaller window: what is stored, and what is not.
 
 #![allow(clippy::unwrap_used)]
 
@@ -53,7 +53,7 @@ fn window(most: u64) -> Arena {
     Arena::windowed("test", 64 << 20, most).unwrap()
 }
 
-/// How far the rank has filled its window in all.
+/// Total number of bytes that the rank has filled.
 fn filled(arena: &Arena) -> u64 {
     let mut word = [0; 8];
     let file = fs::File::from(arena.as_fd().try_clone_to_owned().unwrap());
@@ -70,7 +70,7 @@ fn begin(arena: &Arena, step: u64, tensors: &Tensors, threads: usize) -> Result<
     arena.begin_stream(0, &of, &lent(tensors), &json!({"step": step}))
 }
 
-/// The agent's side on a thread of its own; it begins when the slot is being filled.
+/// Agent side on a thread of its own; it begins when the slot is being filled.
 fn take(arena: &Arena, store: &Store, gone: &AtomicBool) -> Result<Written, StoreError> {
     let gone = || gone.load(Ordering::SeqCst);
     let image = arena.streamed(0, ONE, &gone).unwrap();
@@ -92,7 +92,7 @@ fn folder(store: &Store, step: u64) -> std::path::PathBuf {
     store.dir(&job(), id).unwrap()
 }
 
-/// Saves through the window; gives what both sides say.
+/// Saves through the window; returns the results of both sides.
 fn save(arena: &Arena, store: &Store, tensors: &Tensors, threads: usize) -> (Result<Filled, FillError>, Written) {
     let streaming = begin(arena, 10, tensors, threads).unwrap();
     let alive = AtomicBool::new(false);
@@ -103,7 +103,7 @@ fn save(arena: &Arena, store: &Store, tensors: &Tensors, threads: usize) -> (Res
     })
 }
 
-/// The files of the same state, as they come out of a whole image.
+/// Writes the files of the same state from a whole image.
 fn of_a_whole_image(store: &Store, tensors: &Tensors) {
     let arena = Arena::create("whole", 1, 64 << 20).unwrap();
     let job = job();
@@ -124,7 +124,7 @@ proptest! {
         let (dir, tensors) = (tempfile::tempdir().unwrap(), state(&sizes));
         let stores = ["through", "whole"].map(|name| Store::open(dir.path().join(name)).unwrap());
         let arena = window(most);
-        // The second finds what the first has left in the window.
+        // The second image finds the bytes of the first in the window.
         for round in 0..2 {
             let (filled, written) = save(&arena, &stores[0], &tensors, threads);
             prop_assert_eq!(filled.unwrap().bytes, written.index.image_bytes, "round {}", round);
@@ -138,7 +138,8 @@ proptest! {
         }
     }
 
-    /// The rank dies after any number of bytes: the other side ends at once, and there is neither a shard nor a leaving.
+    /// The rank dies after any number of bytes: the agent side ends at once, and leaves neither a shard nor a temporary
+    /// file.
     #[test]
     fn rg_1_of_a_rank_that_dies_while_its_image_passes_nothing_is_left(stop in 0_u64..2_000_000) {
         let (dir, tensors) = (tempfile::tempdir().unwrap(), state(&[900_000, 3, 1_200_000]));
@@ -153,7 +154,7 @@ proptest! {
                 let image = image;
                 store.write_streamed(&image)
             });
-            // Of a killed process the memory stays as it was; here it is a thread whose seal is undone from outside.
+            // The memory of a killed process remains; here it is a thread, so its seal is undone from outside.
             let rank = scope.spawn(|| arena.stream(streaming, &lent(&tensors), PATIENCE));
             while filled(&arena) < stop && !rank.is_finished() {
                 thread::yield_now();
@@ -168,7 +169,7 @@ proptest! {
             }
             Ok(())
         })?;
-        // The window serves the next image.
+        // The window is usable for the next image.
         let (filled, _) = save(&arena, &store, &tensors, 2);
         prop_assert!(filled.is_ok());
     }
@@ -183,7 +184,7 @@ fn a_window_that_is_smaller_than_its_image_makes_the_rank_wait_and_says_so() {
     let held = AtomicU64::new(0);
     let filled = thread::scope(|scope| {
         let agent = scope.spawn(|| {
-            // Nothing is taken before the window is full, so that the rank must wait for some of it.
+            // Nothing is taken before the window is full, so that the rank must wait.
             let until = Instant::now() + PATIENCE;
             while filled(&arena) < WINDOW {
                 assert!(Instant::now() < until, "the rank does not fill its window");
@@ -196,7 +197,7 @@ fn a_window_that_is_smaller_than_its_image_makes_the_rank_wait_and_says_so() {
         agent.join().unwrap();
         filled
     });
-    // How long depends on when either of them runs; twelve windows pass through one.
+    // The duration depends on scheduling; twelve windows pass through one.
     assert!(filled.waited > Duration::ZERO, "{filled:?}");
     let held = held.into_inner();
     assert!(held < 2 * WINDOW + (512 << 10), "{held} bytes are held for 3,000,000");
@@ -218,7 +219,7 @@ fn a_store_that_takes_nothing_makes_the_attempt_void_and_does_not_disturb_the_ra
     assert_eq!(arena.slot(0).unwrap().0, SlotState::Empty);
 }
 
-/// A disk that fails once the first window has passed, and everybody waits for it.
+/// Disk that fails after the first window has passed, while all threads wait for it.
 struct FailsLate;
 
 impl Faults for FailsLate {

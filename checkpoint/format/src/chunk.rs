@@ -1,27 +1,28 @@
-//! How an image is cut into chunks: tensor by tensor.
+//! Chunk boundaries of an image, tensor by tensor.
 
 use std::ops::Range;
 
 use crate::TensorEntry;
 
-/// Chunk size that writers use for images up to 4 GiB: small enough that a changed or damaged place costs little, large
-/// enough that the table of digests is a four-thousandth of the image.
+/// Chunk size for images up to 4 GiB, bytes: small enough that a changed or damaged chunk costs little, large enough
+/// that the digest table is 1/4096 of the image.
 pub const DEFAULT_CHUNK_BYTES: u32 = 64 << 10;
 
-/// Largest chunk that a reader accepts.
+/// Maximum chunk size, bytes.
 pub const MAX_CHUNK_BYTES: u32 = 64 << 20;
 
-/// Most chunks that a reader accepts in one image.
+/// Maximum number of chunks in one image.
 pub const MAX_CHUNKS: u64 = 1 << 22;
 
-/// Where a tensor may begin in an image, and a chunk in a file: at multiples of this, so that every chunk can be copied
-/// with stores of a whole cache line. The bytes between are zero.
+/// Alignment of tensors in an image and of chunks in a file, bytes. Every chunk can then be copied with stores of a
+/// whole cache line. Padding bytes are zero.
 pub const TENSOR_ALIGN: u64 = 64;
 
-/// Images have this many chunks of the default size before chunks grow.
+/// Maximum number of chunks in an image before the chunk size is doubled.
 const TABLE_ROWS: u64 = 1 << 16;
 
-/// The chunk size for an image: the default, doubled until the table of digests is bounded again (beyond 4 GiB).
+/// Returns the chunk size for an image: the default, doubled beyond 4 GiB until the image has at most `TABLE_ROWS`
+/// chunks.
 pub fn chunk_bytes_for(image_bytes: u64) -> u32 {
     let mut chunk_bytes = DEFAULT_CHUNK_BYTES;
     while image_bytes.div_ceil(u64::from(chunk_bytes)) > TABLE_ROWS && chunk_bytes < MAX_CHUNK_BYTES {
@@ -30,8 +31,8 @@ pub fn chunk_bytes_for(image_bytes: u64) -> u32 {
     chunk_bytes
 }
 
-/// The chunks of an image. Every tensor starts a new chunk and is cut every `chunk_bytes`, so a chunk never spans two
-/// tensors, equal boxes have equal chunks on every rank, and a tensor without bytes has none.
+/// Chunks of an image. Every tensor starts a new chunk and is cut every `chunk_bytes`, so a chunk never spans two
+/// tensors, equal boxes have equal chunks on every rank, and a tensor without bytes has no chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunking {
     chunk_bytes: u64,
@@ -39,7 +40,7 @@ pub struct Chunking {
     count: u32,
 }
 
-/// A tensor's bytes in the image and its first chunk.
+/// Byte range of a tensor in the image and its first chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
     at: u64,
@@ -48,8 +49,8 @@ struct Span {
 }
 
 impl Chunking {
-    /// `None` when the chunk size is out of bounds or no multiple of [`TENSOR_ALIGN`], an entry's size exceeds 64 bits, or
-    /// there would be too many chunks.
+    /// Computes the chunks of an image. Returns `None` if the chunk size is out of bounds or no multiple of
+    /// [`TENSOR_ALIGN`], an entry's size exceeds 64 bits, or there would be more than [`MAX_CHUNKS`].
     pub fn new(tensors: &[TensorEntry], chunk_bytes: u32) -> Option<Self> {
         let sound = (1..=MAX_CHUNK_BYTES).contains(&chunk_bytes) && u64::from(chunk_bytes).is_multiple_of(TENSOR_ALIGN);
         if !sound {
@@ -77,24 +78,24 @@ impl Chunking {
         })
     }
 
-    /// Number of chunks.
+    /// Returns the number of chunks.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Place in the tensor table of the tensor that `chunk` belongs to; `None` past the end.
+    /// Returns the position in the tensor table of the tensor that contains `chunk`; `None` past the end.
     pub fn tensor_of(&self, chunk: u32) -> Option<usize> {
-        // The last of equal first chunks: tensors before it that begin there have no bytes.
+        // Take the last of equal first chunks: earlier tensors with the same first chunk have no bytes.
         (chunk < self.count).then(|| self.spans.partition_point(|span| span.first <= chunk) - 1)
     }
 
-    /// The chunks of the tensor at `place` of the tensor table.
+    /// Returns the chunks of the tensor at position `place` of the tensor table.
     pub fn chunks_of(&self, place: usize) -> Range<u32> {
         let first = |place: usize| self.spans.get(place).map_or(self.count, |span| span.first);
         first(place)..first(place.saturating_add(1))
     }
 
-    /// Where a chunk lies in the image; `None` past the end.
+    /// Returns the byte range of a chunk in the image; `None` past the end.
     pub fn range(&self, chunk: u32) -> Option<Range<u64>> {
         let span = self.spans[self.tensor_of(chunk)?];
         let from = u64::from(chunk - span.first) * self.chunk_bytes;
@@ -102,8 +103,8 @@ impl Chunking {
         Some(span.at + from..span.at + to)
     }
 
-    /// The chunk that holds the byte at `at` of the image; past the last chunk, the number of chunks. Tensors lie in the order
-    /// of their places.
+    /// Returns the chunk that contains byte `at` of the image; past the last chunk, the number of chunks. Requires
+    /// tensors in image order.
     pub fn chunk_holding(&self, at: u64) -> u32 {
         let behind = self.spans.partition_point(|span| span.at + span.bytes <= at);
         let span = self.spans.get(behind);
@@ -112,7 +113,7 @@ impl Chunking {
         })
     }
 
-    /// The ranges of all chunks, in order.
+    /// Iterates over the byte ranges of all chunks, in order.
     pub fn ranges(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         self.spans.iter().flat_map(|span| {
             let cuts = (0..span.bytes.div_ceil(self.chunk_bytes)).map(|cut| cut * self.chunk_bytes);

@@ -1,4 +1,4 @@
-//! The digest of a chunk: what a rank can afford for every byte while it copies.
+//! Chunk digest: XXH3-128, fast enough to compute for every byte during the copy.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,25 +6,26 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use twox_hash::XxHash3_128;
 
-/// The XXH3-128 of a chunk's bytes (seed 0, canonical big-endian), written as 32 lowercase hex digits.
+/// XXH3-128 of the bytes of a chunk (seed 0, canonical big-endian), written as 32 lowercase hex digits.
 ///
-/// It finds damage, and equal bytes. It does not withstand somebody who wants a collision, and need not: the table of
-/// chunk digests stands in an index under a BLAKE3 [`crate::Digest`], and whoever may write chunks may write the index.
+/// Detects damage and equal bytes. It is not collision resistant against an attacker and need not be: the table of
+/// chunk digests lies in an index under a BLAKE3 [`crate::Digest`], and a process that can write chunks can also write
+/// the index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ChunkDigest(pub [u8; 16]);
 
-/// Text that is no chunk digest, or no table of them.
+/// Error for text that is not a chunk digest or a table of them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a chunk digest is 32 lowercase hex digits, and a table of them nothing else")]
 pub struct ChunkDigestError;
 
 impl ChunkDigest {
-    /// The digest of `bytes`.
+    /// Computes the digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         XxHash3_128::oneshot(bytes).into()
     }
 
-    /// The root over a table of digests: the XXH3-128 of all of them, one after the other.
+    /// Computes the root of a digest table: the XXH3-128 of its concatenated digests.
     pub fn root(table: &[Self]) -> Self {
         let mut hasher = ChunkHasher::default();
         table.iter().for_each(|digest| hasher.update(&digest.0));
@@ -32,17 +33,17 @@ impl ChunkDigest {
     }
 }
 
-/// A chunk digest in the making, for bytes that come in pieces.
+/// Incremental chunk digest, for bytes that arrive in parts.
 #[derive(Clone, Default)]
 pub struct ChunkHasher(XxHash3_128);
 
 impl ChunkHasher {
-    /// Takes more bytes in.
+    /// Adds `bytes` to the digest.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.write(bytes);
     }
 
-    /// The digest of everything so far.
+    /// Returns the digest of all bytes added so far.
     pub fn digest(&self) -> ChunkDigest {
         self.0.finish_128().into()
     }
@@ -96,11 +97,12 @@ impl<'de> Deserialize<'de> for ChunkDigest {
     }
 }
 
-/// A table of digests as one text: an image has thousands, and an array of texts would cost more than the digests.
+/// Serialization of a digest table as one string: an image has thousands of digests, and an array of strings would be
+/// larger than the digests.
 pub(crate) mod table {
     use super::*;
 
-    /// Written and read digest by digest: as one text it would be twice the table again.
+    /// Hex encoder that writes digest by digest; a buffer for the whole string would be twice the size of the table.
     struct Hex<'a>(&'a [ChunkDigest]);
 
     impl fmt::Display for Hex<'_> {
@@ -154,7 +156,7 @@ pub(crate) mod table {
         Ok(digest)
     }
 
-    /// One spelling only: a flipped bit that turns `a` into `A` is damage, not style.
+    /// Uppercase is refused: a flipped bit that turns `a` into `A` is damage.
     fn nibble(digit: u8) -> Result<u8, ChunkDigestError> {
         match digit {
             b'0'..=b'9' => Ok(digit - b'0'),
@@ -168,7 +170,7 @@ pub(crate) mod table {
 mod tests {
     use super::*;
 
-    /// From the reference implementation's own test vectors: XXH3_128bits of nothing, seed 0.
+    /// Published test vector of the reference implementation: XXH3_128bits of empty input, seed 0.
     #[test]
     fn matches_the_published_value() {
         let empty = "99aa06d3014798d86001c324468d497f";

@@ -1,8 +1,9 @@
-//! Tensors of one name that ranks saved with different content, found from the digests in their indexes; no image is read.
+//! Detection of tensors that ranks saved with different content under one name, from the digests in their indexes; no
+//! image is read.
 //!
-//! Such a tensor belongs to each rank alone: a rank of the same world size restores its own part, and every other restore
-//! has to choose one of them, which the caller must allow. Nothing about it is written into a manifest: the indexes of every
-//! checkpoint hold the digests, those of earlier versions too.
+//! A rank of the same world size restores its own part of such a tensor; any other restore has to choose one of the
+//! parts, which the caller must allow. Differences are not recorded in the manifest: the indexes of every checkpoint,
+//! also of earlier versions, hold the digests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +12,7 @@ use rankguard_model::Rank;
 
 use crate::{ChunkDigest, Dtype, ShardIndex, TensorEntry};
 
-/// Why parts of one tensor are not known to be equal.
+/// Reason why parts of one tensor are not known to be equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DifferenceCause {
     /// Equal boxes hold different bytes.
@@ -24,14 +25,14 @@ pub enum DifferenceCause {
     Overlap,
 }
 
-/// A tensor that ranks saved with different content, or with content that cannot be compared.
+/// Tensor that ranks saved with different or incomparable content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorDifference {
-    /// Name of the tensor.
+    /// Full name of the tensor.
     pub name: String,
-    /// What differs.
+    /// Kind of difference.
     pub cause: DifferenceCause,
-    /// The first two ranks between which it does.
+    /// First two ranks that differ.
     pub ranks: (Rank, Rank),
 }
 
@@ -46,7 +47,7 @@ impl fmt::Display for DifferenceCause {
     }
 }
 
-/// The tensors that differ from rank to rank, by name. Costs one pass over the tensor tables and digests.
+/// Finds the tensors that differ between ranks, sorted by name. Costs one pass over the tensor tables and digests.
 pub fn tensor_differences(indexes: &[ShardIndex]) -> Vec<TensorDifference> {
     let mut tensors: BTreeMap<&str, SeenTensor<'_>> = BTreeMap::new();
     for index in indexes {
@@ -74,7 +75,7 @@ pub fn tensor_differences(indexes: &[ShardIndex]) -> Vec<TensorDifference> {
     found.collect()
 }
 
-/// A part as one rank saved it.
+/// Part of a tensor as one rank saved it.
 #[derive(Clone, Copy)]
 struct SeenPart<'a> {
     rank: Rank,
@@ -82,13 +83,13 @@ struct SeenPart<'a> {
     digests: &'a [ChunkDigest],
 }
 
-/// What was seen of one tensor.
+/// Parts of one tensor collected so far.
 struct SeenTensor<'a> {
     dtype: Dtype,
     global_shape: &'a [u64],
     first: Rank,
     boxes: BTreeMap<(&'a [u64], &'a [u64]), SeenPart<'a>>,
-    /// Elements of all different boxes.
+    /// Sum of the elements of all distinct boxes.
     elements: u128,
     found: Option<(DifferenceCause, (Rank, Rank))>,
 }
@@ -132,8 +133,8 @@ impl<'a> SeenTensor<'a> {
     }
 }
 
-/// What differs between two equal boxes. Chunks of a tensor begin with it, so tensors of at most one chunk are compared
-/// whatever the size of a chunk is.
+/// Compares two equal boxes. Every tensor starts a new chunk, so tensors of at most one chunk are comparable even if
+/// the chunk sizes differ.
 fn compared(one: &SeenPart<'_>, other: &SeenPart<'_>) -> Option<DifferenceCause> {
     let single = one.digests.len() <= 1 && other.digests.len() <= 1;
     if !single && one.chunk_bytes != other.chunk_bytes {
@@ -154,7 +155,7 @@ mod tests {
     use crate::{CheckpointId, TensorBox};
     use rankguard_model::{Generation, JobId, Step};
 
-    /// The index of a rank whose image holds these parts, each of equal bytes.
+    /// Returns the index of a rank with these parts; each part is filled with one byte value.
     fn index(rank: u32, chunk_bytes: u32, parts: &[(TensorBox, u8)]) -> ShardIndex {
         let id = CheckpointId {
             step: Step(1),

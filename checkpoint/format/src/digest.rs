@@ -1,22 +1,22 @@
-//! The digest that names everything that is kept.
+//! BLAKE3 digest that identifies stored files.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A BLAKE3 hash, written as 64 lowercase hex digits. One spelling only: a flipped bit that turns `a` into `A` is
-/// damage, not style.
+/// BLAKE3 hash, written as 64 lowercase hex digits. Uppercase is refused: a flipped bit that turns `a` into `A` is
+/// damage.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(pub [u8; 32]);
 
-/// Text that is no digest.
+/// Error for text that is not a digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a digest is 64 lowercase hex digits")]
 pub struct DigestError;
 
 impl Digest {
-    /// The digest of `bytes`.
+    /// Computes the digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(*blake3::hash(bytes).as_bytes())
     }

@@ -1,11 +1,11 @@
-//! Element types. Names and meanings are those of safetensors, so that files can be exchanged later.
+//! Element types. Names and meanings are those of safetensors, so that files can be exchanged.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The type of a tensor's elements. Only its size matters here: bytes are never interpreted.
+/// Element type of a tensor. Only its size matters here: bytes are never interpreted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 #[allow(missing_docs, reason = "the name says all: kind and width in bits")]
@@ -32,11 +32,11 @@ pub enum Dtype {
     C128,
 }
 
-/// A name that is no element type.
+/// Error for a name that is not an element type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is no element type; known are {}", known())]
 pub struct UnknownDtype {
-    /// The name as given.
+    /// Rejected name, cut to 32 characters.
     pub name: String,
 }
 
@@ -44,7 +44,7 @@ fn known() -> String {
     TABLE.map(|(_, name, _)| name).join(", ")
 }
 
-/// Type, name, bytes an element.
+/// Type, name, bytes per element; in the order of the enum.
 const TABLE: [(Dtype, &str, u64); 20] = [
     (Dtype::Bool, "BOOL", 1),
     (Dtype::U8, "U8", 1),
@@ -69,12 +69,12 @@ const TABLE: [(Dtype, &str, u64); 20] = [
 ];
 
 impl Dtype {
-    /// Bytes of one element.
+    /// Returns the size of one element in bytes.
     pub fn bytes(self) -> u64 {
         TABLE[self as usize].2
     }
 
-    /// Its name, as in safetensors.
+    /// Returns the safetensors name.
     pub fn name(self) -> &'static str {
         TABLE[self as usize].1
     }

@@ -1,4 +1,4 @@
-//! The outside of every text file of a checkpoint.
+//! Envelope of the text files of a checkpoint.
 //!
 //! ```text
 //! rankguard-manifest 2\n       magic word and version
@@ -6,8 +6,8 @@
 //! <JSON>\n                     body
 //! ```
 //!
-//! A person can read it with `less`; a program knows from the file alone whether a bit has changed. The version stands
-//! under the digest too, so a damaged version number cannot make another parser accept the body.
+//! The file is readable with `less`, and a program detects any changed bit from the file alone. The digest covers the
+//! version, so a damaged version number cannot make another parser accept the body.
 
 use std::io;
 
@@ -16,19 +16,19 @@ use serde::de::DeserializeOwned;
 
 use crate::Digest;
 
-/// The version that this crate writes, of every kind of file.
+/// Format version that this crate writes and reads, for every kind of file.
 pub const VERSION: u32 = 2;
 
-/// What stands before the digest.
+/// Prefix of the digest line.
 const DIGEST: &str = "blake3 ";
 
 /// Length of a digest as text.
 const HEX_DIGITS: usize = 64;
 
-/// Bytes of a body that are gathered before they go anywhere.
+/// Buffer size for the body before it is passed on, bytes.
 const PART: usize = 16 << 10;
 
-/// Why bytes are no such file.
+/// Reason why bytes are not a valid envelope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum EnvelopeError {
@@ -52,7 +52,7 @@ pub enum EnvelopeError {
     Body { magic: &'static str, problem: String },
 }
 
-/// Text of `body` under `magic`.
+/// Serializes `body` under the magic word.
 pub(crate) fn seal<T: Serialize>(magic: &'static str, body: &T) -> Vec<u8> {
     let mut text = Vec::new();
     let put = |at: usize, part: &[u8]| {
@@ -64,8 +64,8 @@ pub(crate) fn seal<T: Serialize>(magic: &'static str, body: &T) -> Vec<u8> {
     text
 }
 
-/// Gives `put` the text of `body` under `magic`, part by part with the place of each, the digest last: an index of a large image
-/// is long, and the memory of whoever writes it is not ours to fill. Gives how long the text is.
+/// Passes the serialized `body` to `put` in parts, each with its file offset; the header with the digest comes last.
+/// Streaming bounds the memory of the writer, because the index of a large image is long. Returns the length in bytes.
 pub(crate) fn seal_into<T: Serialize>(
     magic: &'static str,
     body: &T,
@@ -88,7 +88,7 @@ pub(crate) fn seal_into<T: Serialize>(
     Ok(end + 1)
 }
 
-/// A body on its way to `put`, digested as it goes.
+/// Buffered writer that digests the body and passes it to `put`.
 struct Parts<'a> {
     at: usize,
     gathered: Vec<u8>,
@@ -115,7 +115,7 @@ impl io::Write for Parts<'_> {
     }
 }
 
-/// The body of `bytes`, if they are whole, of this kind and of a known version.
+/// Verifies the envelope and parses its body; refuses damaged bytes, other kinds of file and unknown versions.
 pub(crate) fn open<T: DeserializeOwned>(magic: &'static str, max: usize, bytes: &[u8]) -> Result<T, EnvelopeError> {
     if bytes.len() > max {
         return Err(EnvelopeError::TooLong {
@@ -151,7 +151,7 @@ pub(crate) fn open<T: DeserializeOwned>(magic: &'static str, max: usize, bytes: 
     })
 }
 
-/// The first line without its end, and what follows it.
+/// Splits off the first line; returns it without its newline, and the rest.
 fn line(bytes: &[u8]) -> Result<(&[u8], &[u8]), EnvelopeError> {
     let end = bytes
         .iter()

@@ -1,4 +1,4 @@
-//! What lies where in one rank's image, the digest of every chunk of it, and where each chunk's bytes are kept.
+//! Shard index: tensor table of the image of one rank, chunk digests, and the location of the bytes of each chunk.
 
 use std::io;
 
@@ -16,24 +16,25 @@ use crate::{
 
 const MAGIC: &str = "rankguard-shard-index";
 
-/// Longest index that a reader accepts: a million chunks and a hundred thousand tensors fit.
+/// Maximum size of an index file, bytes; a million chunks and a hundred thousand tensors fit.
 pub const MAX_INDEX_BYTES: usize = 128 << 20;
 
-/// Longest state of one rank, as JSON text. State is for counters, seeds and ledgers; what is large is a tensor.
+/// Maximum state of one rank, bytes of JSON text. State is for counters, seeds and ledgers; large data belongs in
+/// tensors.
 pub const MAX_STATE_BYTES: usize = 16 << 20;
 
-/// Most tensors in one image.
+/// Maximum number of tensors in one image.
 pub const MAX_TENSORS: usize = 1 << 20;
 
-/// A tensor's part and its place in the image.
+/// Part of a tensor and its position in the image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorEntry {
-    /// The part.
+    /// Tensor name, element type, offset and shape of the part.
     pub boxed: TensorBox,
-    /// Its first byte in the image: the end of the tensor before it, up to the next multiple of
+    /// First byte in the image: the end of the previous tensor, rounded up to a multiple of
     /// [`TENSOR_ALIGN`](crate::TENSOR_ALIGN).
     pub at: u64,
-    /// Which copy of the part this is: 0 is the primary, and all others must be equal to it.
+    /// Copy number of this part. 0 is the primary; all other copies must equal it.
     #[serde(default, skip_serializing_if = "is_primary")]
     pub replica: u32,
 }
@@ -42,50 +43,50 @@ fn is_primary(replica: &u32) -> bool {
     *replica == 0
 }
 
-/// Longest name of a schema.
+/// Maximum length of a schema name, bytes.
 pub const MAX_SCHEMA_BYTES: usize = 128;
 
-/// The index of one rank's shard.
+/// Index of the shard of one rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShardIndex {
-    /// Its job.
+    /// Job of the checkpoint.
     pub job: JobId,
     /// Step of the image.
     pub step: Step,
-    /// The generation that wrote it.
+    /// Generation that wrote the shard.
     pub generation: Generation,
-    /// The rank that wrote it.
+    /// Rank that wrote the shard.
     pub rank: Rank,
-    /// Ranks in that generation.
+    /// Number of ranks in that generation.
     pub world_size: u32,
-    /// Size of a chunk, bytes.
+    /// Chunk size, bytes.
     pub chunk_bytes: u32,
-    /// Size of the image, bytes.
+    /// Image size, bytes.
     pub image_bytes: u64,
-    /// What lies where.
+    /// Tensor table, in image order.
     pub tensors: Vec<TensorEntry>,
-    /// Digest of each chunk, in order of [`Chunking`].
+    /// Digest of each chunk, in the order of [`Chunking`].
     #[serde(with = "table")]
     pub chunks: Vec<ChunkDigest>,
-    /// [`ChunkDigest::root`] over the table of chunks: two images with the same root are the same.
+    /// [`ChunkDigest::root`] over `chunks`; images with equal roots are equal.
     pub root: ChunkDigest,
-    /// Shards in whose files chunks of this one lie.
+    /// Shards that store chunks of this image in their files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub origins: Vec<Origin>,
-    /// Which chunks lie there; in order, without overlap.
+    /// Chunk runs stored by `origins`, sorted and without overlap.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub borrowed: Vec<Borrowed>,
-    /// The part of the job's stream of samples that is in this state.
+    /// Interval of the sample stream of the job that this state covers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger: Option<Ledger>,
-    /// What the rank's small state is, for those who read it: a name with a version; empty where nobody said.
+    /// Name of the format of `state`, with a version; empty if the rank gave none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub schema: String,
-    /// The rank's small state.
+    /// State of the rank besides its tensors, as JSON.
     pub state: Value,
 }
 
-/// Why a description of an image contradicts itself.
+/// Reason why a shard layout is inconsistent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum ShardLayoutError {
@@ -126,14 +127,14 @@ pub enum ShardLayoutError {
 }
 
 impl ShardLayoutError {
-    /// Whether another version of this program wrote it: no damage.
+    /// True if the file has another format version, which is not damage.
     pub fn is_of_other_version(&self) -> bool {
         matches!(self, Self::Envelope(EnvelopeError::Version { .. }))
     }
 }
 
 impl ShardIndex {
-    /// An index without tensors, of rank 0 in a world of one; for writers to fill.
+    /// Creates an index without tensors for rank 0 of 1; writers fill it.
     pub fn new(job: &JobId, id: CheckpointId) -> Self {
         Self {
             job: job.clone(),
@@ -154,8 +155,8 @@ impl ShardIndex {
         }
     }
 
-    /// Lays `boxes` one after the other, each at a multiple of [`TENSOR_ALIGN`](crate::TENSOR_ALIGN), as primary copies;
-    /// gives the length of the image too, `None` when it exceeds 64 bits. Checks nothing.
+    /// Places `boxes` in sequence, each at a multiple of [`TENSOR_ALIGN`](crate::TENSOR_ALIGN), as primary copies.
+    /// Returns the entries and the image length, which is `None` if it exceeds 64 bits. Does not validate the boxes.
     pub fn lay_out(boxes: impl IntoIterator<Item = TensorBox>) -> (Vec<TensorEntry>, Option<u64>) {
         let mut end = Some(0u64);
         let place = |boxed: TensorBox| {
@@ -171,20 +172,20 @@ impl ShardIndex {
         (entries, end)
     }
 
-    /// Puts the digests of all chunks in, and their root.
+    /// Sets the chunk digests and their root.
     pub fn set_chunks(&mut self, chunks: Vec<ChunkDigest>) {
         self.root = ChunkDigest::root(&chunks);
         self.chunks = chunks;
     }
 
-    /// Digests every chunk of `image`, which is laid out as the tensors say.
+    /// Digests every chunk of `image`, which must have the layout of `tensors`.
     pub fn digest_image(&mut self, image: &[u8]) {
         let cut = |range: std::ops::Range<u64>| ChunkDigest::of(&image[range.start as usize..range.end as usize]);
         let chunks = self.chunking().ranges().map(cut).collect();
         self.set_chunks(chunks);
     }
 
-    /// Which checkpoint it belongs to.
+    /// Returns the id of the checkpoint.
     pub fn id(&self) -> CheckpointId {
         CheckpointId {
             step: self.step,
@@ -192,41 +193,42 @@ impl ShardIndex {
         }
     }
 
-    /// The content of an `.index` file.
+    /// Returns the content of an `.index` file.
     pub fn to_bytes(&self) -> Vec<u8> {
         envelope::seal(MAGIC, self)
     }
 
-    /// The same, given to `put` in parts of a few KiB with the place of each; the first part comes last. Gives the length.
+    /// Passes the content of an `.index` file to `put` in parts of a few KiB, each with its file offset; the first part
+    /// comes last. Returns the length in bytes.
     pub fn write_with(&self, put: impl FnMut(usize, &[u8]) -> io::Result<()>) -> io::Result<usize> {
         envelope::seal_into(MAGIC, self, put)
     }
 
-    /// Reads an `.index` file.
+    /// Parses and validates an `.index` file.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, ShardLayoutError> {
         let index: Self = envelope::open(MAGIC, MAX_INDEX_BYTES, bytes)?;
         index.check()?;
         Ok(index)
     }
 
-    /// The digest by which a manifest names this index. For an index that was read, take [`Digest::of`] the bytes
-    /// that were read: they may hold fields this program does not know.
+    /// Returns the digest by which a manifest identifies this index. For an index that was read from a file, use
+    /// [`Digest::of`] on the bytes read: they may hold fields that this program does not know.
     pub fn digest(&self) -> Digest {
         Digest::of(&self.to_bytes())
     }
 
-    /// How the image is cut. Costs a pass over the tensors: keep it.
+    /// Computes the chunk boundaries. Costs a pass over the tensors, so callers should retain the result.
     pub fn chunking(&self) -> Chunking {
         Chunking::new(&self.tensors, self.chunk_bytes).expect("an index is checked when read or built")
     }
 
-    /// Name of the tensor that `chunk` belongs to: whom damage to it hits. Empty past the end.
+    /// Returns the name of the tensor that contains `chunk`, for damage reports; empty past the end.
     pub fn tensor_in(&self, chunk: u32) -> &str {
         let place = self.chunking().tensor_of(chunk);
         place.map_or("", |place| self.tensors[place].boxed.name.as_str())
     }
 
-    /// Refuses an index that contradicts itself. Everything that reads an index may rely on this.
+    /// Validates the index. Every reader of an index may rely on these checks.
     pub fn check(&self) -> Result<(), ShardLayoutError> {
         check_job(&self.job)?;
         if self.rank.0 >= self.world_size || self.world_size > MAX_WORLD_SIZE {
@@ -428,7 +430,7 @@ mod tests {
             let _ = ShardIndex::from_bytes(&bytes);
         }
 
-        /// Sizes, counts and places that no honest writer makes, behind a digest that is right.
+        /// Sizes, counts and positions that no writer produces, with a correct digest.
         #[test]
         fn absurd_numbers_never_panic(
             numbers in proptest::collection::vec(prop_oneof![Just(0), Just(1), Just(u64::MAX), any::<u64>()], 9),

@@ -1,30 +1,32 @@
 //! Layout, manifest, digests and reshard planner of a checkpoint.
 //!
-//! A checkpoint of a job is a folder `<step>-g<generation>` with, for each rank, a `.shard` (the raw image: the rank's
-//! tensors one after the other, or only the chunks of it that are new) and an `.index` (what lies where in the image, an
-//! XXH3-128 digest a chunk, where each chunk's bytes are kept, the rank's small state), and one `MANIFEST` that names every
-//! index by its BLAKE3 digest. So the chain of trust has one end: whoever trusts the manifest can check every byte below it.
-//! The folder is a checkpoint if, and only if, it has a manifest (RG-1).
+//! A checkpoint of a job is a folder `<step>-g<generation>`. For each rank it holds a `.shard` file (the raw image: the
+//! tensors of the rank in sequence, or only its new chunks) and an `.index` file (tensor table, one XXH3-128 digest per
+//! chunk, location of the bytes of each chunk, state of the rank). One `MANIFEST` lists the BLAKE3 digest of every
+//! index, so a reader that trusts the manifest can verify every byte below it. The folder is a checkpoint if, and only
+//! if, it has a manifest (RG-1).
 //!
-//! Words: a [`TensorBox`] is an N-dimensional part of a global tensor; an *image* is the bytes of one rank; a *chunk*
-//! is a piece of one tensor in an image and the unit of digest, transfer, deduplication and repair; the [`Origin`] of a chunk
-//! is the shard whose file holds its bytes.
+//! Terms: a [`TensorBox`] is an N-dimensional part of a global tensor; an *image* is the bytes of one rank; a *chunk*
+//! is a contiguous part of one tensor in an image and the unit of digest, transfer, deduplication and repair; the
+//! [`Origin`] of a chunk is the shard that stores its bytes.
 //!
-//! # Files through time
+//! # Format compatibility
 //!
-//! `.index` and `MANIFEST` start with a magic word and a version, then a digest of everything else (see [`envelope`]).
-//! - *Old reader, new data*: a version it does not know is refused with both numbers, never guessed at. Fields may be
-//!   added within a version only when a reader that ignores them still loads the right bytes; anything else is a new
-//!   version. An old reader must therefore take digests over the bytes it read, not over what it would write itself.
-//! - *New reader, old data*: version 1 (chunks that span tensors, BLAKE3 a chunk) was never released, and is refused by its
-//!   number. From version 2 on each version keeps its parser; a field added later has a default that means "as before".
-//! - *Old writer, new data*: files are never changed after they are written, so no old program rewrites a new file.
+//! `.index` and `MANIFEST` start with a magic word and a version, followed by a digest of everything else (see
+//! [`envelope`]).
+//! - *Old reader, new data*: an unknown version is refused with an error that gives both versions. A field may be added
+//!   within a version only if a reader that ignores it still loads the right bytes; any other change is a new version.
+//!   A reader must therefore take digests over the bytes it read, not over its own serialization of them.
+//! - *New reader, old data*: version 1 (chunks that span tensors, one BLAKE3 per chunk) was never released and is
+//!   refused by its number. From version 2 on each version keeps its parser; a field added later has a default that
+//!   means "as before".
+//! - *Old writer, new data*: files are immutable, so an old program never rewrites a new file.
 //!
-//! Invariants: pure (no clock, randomness, files, sockets). Every count and size is bounded and every sum checked
-//! before it is used; arbitrary bytes give an error, never a panic.
+//! Invariants: pure (no clock, randomness, files, sockets). Every count and size is bounded and every sum is checked
+//! before use; arbitrary bytes give an error, never a panic.
 //!
-//! Absent on purpose: element types narrower than a byte, compression, and non-tensor state that is not JSON (JSON has
-//! no NaN and no infinity: a float that is one becomes `null` before it ever reaches this crate).
+//! Not supported: element types narrower than a byte, compression, and non-tensor state that is not JSON (JSON has no
+//! NaN and no infinity: such a float becomes `null` before it reaches this crate).
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! The commit point of a checkpoint.
+//! Manifest: the commit record of a checkpoint.
 
 use rankguard_model::{Generation, JobId, Ledger, Rank, RunId, ShardSeal, Step};
 use serde::{Deserialize, Serialize};
@@ -8,50 +8,50 @@ use crate::{CheckpointId, Digest, DigestError, NameError, check_job};
 
 const MAGIC: &str = "rankguard-manifest";
 
-/// Longest manifest that a reader accepts.
+/// Maximum size of a manifest, bytes.
 pub const MAX_MANIFEST_BYTES: usize = 64 << 20;
 
-/// Most ranks of a job.
+/// Maximum number of ranks of a job.
 pub const MAX_WORLD_SIZE: u32 = 1 << 18;
 
-/// Names every shard of a checkpoint by the digest of its index.
+/// Commit record that lists every shard of a checkpoint with the digest of its index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The job.
+    /// Job of the checkpoint.
     pub job: JobId,
-    /// The step.
+    /// Step of the checkpoint.
     pub step: Step,
-    /// The generation that wrote it.
+    /// Generation that wrote the checkpoint.
     pub generation: Generation,
-    /// The run that wrote it, where the writer knows it.
+    /// Run that wrote the checkpoint, if known to the writer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
-    /// Ranks of that generation; as many shards as that.
+    /// Number of ranks of that generation; equals the number of shards.
     pub world_size: u32,
-    /// The checkpoint that this generation's work goes back to: the one committed before, or restored from.
+    /// Checkpoint that this one continues: the one committed before, or restored from.
     pub parent: Option<(Step, Generation)>,
-    /// The part of the job's stream of samples that is in this checkpoint, where the ranks say it.
+    /// Interval of the sample stream of the job that this checkpoint covers, if the ranks report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger: Option<Ledger>,
-    /// The shards, by rank.
+    /// Shards, sorted by rank.
     pub shards: Vec<ManifestShard>,
 }
 
-/// A shard as the manifest names it.
+/// Entry of one shard in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestShard {
-    /// The rank that wrote it.
+    /// Rank that wrote the shard.
     pub rank: Rank,
-    /// Digest of its `.index` file.
+    /// Digest of the `.index` file.
     pub index: Digest,
-    /// Size of its image. Its `.shard` file is shorter where it borrows chunks from other files.
+    /// Image size, bytes. The `.shard` file is shorter if the shard borrows chunks from other files.
     pub bytes: u64,
-    /// What its small state is: the name that the rank gave it, with a version; empty where it gave none.
+    /// Name of the format of the rank state, with a version; empty if the rank gave none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub schema: String,
 }
 
-/// Why there is no such manifest.
+/// Reason why a manifest is invalid or cannot be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum ManifestError {
@@ -80,14 +80,15 @@ pub enum ManifestError {
 }
 
 impl ManifestError {
-    /// Whether another version of this program wrote it: no damage.
+    /// True if the file has another format version, which is not damage.
     pub fn is_of_other_version(&self) -> bool {
         matches!(self, Self::Envelope(EnvelopeError::Version { .. }))
     }
 }
 
 impl Manifest {
-    /// A manifest over what agents have reported durable, in any order. Refuses what is not one whole checkpoint.
+    /// Builds a manifest from the seals that agents reported durable, in any order. Refuses seals that do not form
+    /// exactly one complete checkpoint.
     pub fn from_seals(
         job: &JobId,
         id: CheckpointId,
@@ -131,7 +132,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Which checkpoint it commits.
+    /// Returns the id of the checkpoint that this manifest commits.
     pub fn id(&self) -> CheckpointId {
         CheckpointId {
             step: self.step,
@@ -139,24 +140,24 @@ impl Manifest {
         }
     }
 
-    /// Size of all images.
+    /// Returns the total size of all images, bytes.
     pub fn bytes(&self) -> u64 {
         self.shards.iter().fold(0, |sum, shard| sum.saturating_add(shard.bytes))
     }
 
-    /// The content of a `MANIFEST` file.
+    /// Returns the content of a `MANIFEST` file.
     pub fn to_bytes(&self) -> Vec<u8> {
         envelope::seal(MAGIC, self)
     }
 
-    /// Reads a `MANIFEST` file.
+    /// Parses and validates a `MANIFEST` file.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, ManifestError> {
         let manifest: Self = envelope::open(MAGIC, MAX_MANIFEST_BYTES, bytes)?;
         manifest.check()?;
         Ok(manifest)
     }
 
-    /// Refuses a manifest that does not name exactly one shard a rank.
+    /// Validates the manifest: exactly one shard per rank, in order, and a parent that is older.
     pub fn check(&self) -> Result<(), ManifestError> {
         check_job(&self.job)?;
         let world_size = self.world_size;
@@ -188,7 +189,7 @@ impl Manifest {
     }
 }
 
-/// The interval of samples that all ranks which state one agree on.
+/// Returns the sample interval that the ranks report; an error if they disagree.
 fn ledger(seals: &[ShardSeal]) -> Result<Option<Ledger>, ManifestError> {
     let mut stated: Option<Ledger> = None;
     for seal in seals {

@@ -6,22 +6,22 @@ use std::str::FromStr;
 use rankguard_model::{Generation, JobId, Rank, RestorePoint, Step};
 use serde::{Deserialize, Serialize};
 
-/// File whose presence makes a folder a checkpoint.
+/// File that makes a folder a checkpoint.
 pub const MANIFEST_FILE: &str = "MANIFEST";
 
-/// File that marks a folder whose checkpoint was removed and whose shards later checkpoints still borrow chunks from.
+/// File that marks a removed checkpoint folder with shards that later checkpoints still borrow chunks from.
 pub const LENT_FILE: &str = "LENT";
 
-/// Which checkpoint of a job.
+/// Id of a checkpoint of a job: step and generation.
 ///
-/// Ordered by generation first, then step, and "newest" means greatest in this order: a generation starts from a
-/// committed checkpoint, so whatever a later generation commits is the continuation, even when it was started from an
-/// older step on purpose; and a commit that a stale generation manages to make can never become the newest (RG-3).
+/// Ordered by generation first, then step, and "newest" means greatest in this order. A generation starts from a
+/// committed checkpoint, so a commit of a later generation is the continuation, even when it was started from an older
+/// step on purpose; and a commit that a stale generation manages to make can never become the newest (RG-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CheckpointId {
-    /// Its step.
+    /// Training step of the checkpoint.
     pub step: Step,
-    /// The generation that wrote it.
+    /// Generation that wrote the checkpoint.
     pub generation: Generation,
 }
 
@@ -56,7 +56,7 @@ impl From<CheckpointId> for RestorePoint {
 }
 
 impl fmt::Display for CheckpointId {
-    /// The name of its folder; sorts by step in a directory listing.
+    /// Writes the folder name of the checkpoint; sorts by step in a directory listing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:012}-g{}", self.step.0, self.generation.0)
     }
@@ -74,12 +74,12 @@ impl FromStr for CheckpointId {
             step: Step(step.parse().map_err(|_| error())?),
             generation: Generation(generation.parse().map_err(|_| error())?),
         };
-        // One spelling only, or two folders could claim to be the same checkpoint.
+        // Accept one spelling only, or two folders could represent the same checkpoint.
         if id.to_string() == folder { Ok(id) } else { Err(error()) }
     }
 }
 
-/// Why a name cannot be used.
+/// Reason why a name cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum NameError {
@@ -91,7 +91,7 @@ pub enum NameError {
     Folder { name: String },
 }
 
-/// Refuses a job whose name is not one plain folder name: it comes from users and becomes part of a path.
+/// Validates that the job name is a plain folder name: it comes from users and becomes part of a path.
 pub fn check_job(job: &JobId) -> Result<(), NameError> {
     let name = job.as_str();
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
@@ -104,12 +104,12 @@ pub fn check_job(job: &JobId) -> Result<(), NameError> {
     }
 }
 
-/// Name of a rank's image.
+/// Returns the file name of the image of a rank.
 pub fn shard_file(rank: Rank) -> String {
     format!("rank-{:05}.shard", rank.0)
 }
 
-/// Name of a rank's index.
+/// Returns the file name of the index of a rank.
 pub fn index_file(rank: Rank) -> String {
     format!("rank-{:05}.index", rank.0)
 }

@@ -1,4 +1,5 @@
-//! Where the bytes of a chunk lie: in this shard's own file, or in the file of another shard that has the very same bytes.
+//! Origin of a chunk: the shard file that stores its bytes, either the own file or that of another shard with equal
+//! bytes.
 
 use std::collections::BTreeMap;
 
@@ -8,26 +9,26 @@ use serde::{Deserialize, Serialize};
 use crate::chunk::TENSOR_ALIGN;
 use crate::{CheckpointId, ChunkDigest, Chunking, MAX_WORLD_SIZE, ShardIndex, ShardLayoutError};
 
-/// Most shards that one shard borrows from.
+/// Maximum number of shards that one shard borrows from.
 pub const MAX_ORIGINS: usize = 1 << 16;
 
-/// Furthest place in a file; what an image can be long at most, so that sums of the two stay in 64 bits.
+/// Maximum offset in a file, bytes. Equals the maximum image length, so that sums of the two fit in 64 bits.
 const MAX_PLACE: u64 = 1 << 48;
 
-/// A shard whose file holds chunks of this one: of an earlier checkpoint of the same job (delta), or of another rank of
-/// the same checkpoint (replica).
+/// Shard that stores chunks of this one in its file: of an earlier checkpoint of the same job (delta), or of another
+/// rank of the same checkpoint (replica).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Origin {
-    /// Step of its checkpoint.
+    /// Step of the checkpoint.
     pub step: Step,
-    /// Generation of its checkpoint.
+    /// Generation of the checkpoint.
     pub generation: Generation,
-    /// The rank that wrote it.
+    /// Rank that wrote the shard.
     pub rank: Rank,
 }
 
 impl Origin {
-    /// The shard of `rank` in `checkpoint`.
+    /// Creates the origin for the shard of `rank` in `checkpoint`.
     pub fn new(checkpoint: CheckpointId, rank: Rank) -> Self {
         Self {
             step: checkpoint.step,
@@ -36,7 +37,7 @@ impl Origin {
         }
     }
 
-    /// Its checkpoint.
+    /// Returns the id of the checkpoint.
     pub fn id(&self) -> CheckpointId {
         CheckpointId {
             step: self.step,
@@ -45,38 +46,38 @@ impl Origin {
     }
 }
 
-/// Chunks in a row that lie in a row in another shard's file.
+/// Run of consecutive chunks that are stored consecutively in the file of another shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Borrowed {
-    /// The first of them.
+    /// First chunk of the run.
     pub first: u32,
-    /// How many.
+    /// Number of chunks, at least 1.
     pub count: u32,
-    /// Whose file: a place in the index's list of origins.
+    /// Shard that stores the run, as a position in [`ShardIndex::origins`].
     pub origin: u32,
-    /// Where the first begins in that file; each further one begins at the next multiple of [`TENSOR_ALIGN`].
+    /// Byte offset of the first chunk in that file; each further chunk begins at the next multiple of [`TENSOR_ALIGN`].
     pub at: u64,
 }
 
-/// Where one chunk lies.
+/// Location of one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkPlace {
-    /// The shard in whose file.
+    /// Shard that stores the chunk in its file.
     pub file: Origin,
-    /// Its first byte there.
+    /// Byte offset in that file.
     pub at: u64,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u32,
 }
 
-/// Chunks that are on disk already, by digest and length: what a writer need not write again.
+/// Chunks that are already on disk, by digest and length; a writer can borrow them instead of writing them.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
     places: BTreeMap<(ChunkDigest, u32), (Origin, u64)>,
 }
 
 impl Known {
-    /// Adds every chunk that `index` can give. Of equal chunks the one that was there first stays.
+    /// Adds every chunk that `index` refers to. Of equal chunks the first added is retained.
     pub fn add(&mut self, index: &ShardIndex) {
         for (digest, place) in index.chunks.iter().zip(index.places()) {
             self.places
@@ -85,20 +86,20 @@ impl Known {
         }
     }
 
-    /// Number of different chunks.
+    /// Returns the number of distinct chunks.
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Whether there is none.
+    /// True if no chunk is known.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 }
 
 impl ShardIndex {
-    /// Where every chunk lies, in order. Own chunks lie in the own file in the order of the image, each at the next multiple
-    /// of [`TENSOR_ALIGN`]: a shard that borrows nothing has the very layout of its image.
+    /// Returns the location of every chunk, in order. Own chunks are stored in image order, each at the next multiple
+    /// of [`TENSOR_ALIGN`], so the file of a shard that borrows nothing is identical to its image.
     pub fn places(&self) -> Vec<ChunkPlace> {
         let own = self.own();
         let mut places = Vec::with_capacity(self.chunks.len());
@@ -128,19 +129,20 @@ impl ShardIndex {
         places
     }
 
-    /// Whose file holds the chunks that are written for this shard: its own.
+    /// Returns the origin of chunks that this shard writes: its own file.
     pub fn own(&self) -> Origin {
         Origin::new(self.id(), self.rank)
     }
 
-    /// Length of the shard's own file.
+    /// Returns the length of the shard's own file, bytes.
     pub fn file_bytes(&self) -> u64 {
         let (own, places) = (self.own(), self.places());
         let last = places.iter().rev().find(|place| place.file == own);
         last.map_or(0, |place| place.at + u64::from(place.bytes))
     }
 
-    /// The same image with every chunk that is `known` taken from where it lies; what lies in the own file is not known.
+    /// Returns an index of the same image that borrows every known chunk. Known chunks in the own file are not
+    /// borrowed.
     pub fn borrowing(&self, known: &Known) -> Self {
         let own = self.own();
         let mut origins = BTreeMap::new();
@@ -175,8 +177,8 @@ impl ShardIndex {
     }
 }
 
-/// Refuses runs that are out of order, reach past the table or name no origin, and an origin that is the shard itself or is
-/// not older than it.
+/// Validates origins and borrowed runs. Refuses runs that are out of order, reach past the table or refer to no origin,
+/// and an origin that is the shard itself or is newer.
 pub(crate) fn check(index: &ShardIndex, chunking: &Chunking) -> Result<(), ShardLayoutError> {
     let origins = index.origins.len();
     if origins > MAX_ORIGINS {
@@ -227,7 +229,7 @@ mod tests {
         bytes
     };
 
-    /// A shard of step `step` with a tensor for each text; chunks are 64 bytes.
+    /// Returns a shard at step `step` with one tensor per byte string; chunks are 64 bytes.
     fn shard(step: u64, rank: u32, tensors: &[&[u8]]) -> ShardIndex {
         let boxes = tensors
             .iter()
@@ -279,7 +281,7 @@ mod tests {
             [(1, 0, 0), (1, 0, 64), (1, 0, 128), (2, 0, 0), (1, 0, 256)]
         );
         assert_eq!((second.borrowed.len(), second.file_bytes()), (2, 64));
-        // A third one borrows from the files themselves, not by way of the second.
+        // A third checkpoint borrows from the files themselves, not through the second.
         let third = shard(3, 0, &[&RAMP, &[9; 64], &[4; 1]]).borrowing(&known(&[&second]));
         assert_eq!(told(&third), [(1, 0, 0), (1, 0, 64), (1, 0, 128), (2, 0, 0), (3, 0, 0)]);
         assert_eq!(ShardIndex::from_bytes(&third.to_bytes()), Ok(third));

@@ -1,9 +1,11 @@
-//! Which bytes of which shards make up the wanted boxes: loading a checkpoint on another number of ranks.
+//! Reshard planner: maps requested tensor boxes to byte ranges of stored shards, so that a checkpoint loads on another
+//! number of ranks.
 //!
-//! The wanted boxes lie back to back in the destination, in the order asked. For each, the stored parts of its tensor
-//! are swept in order of offset; each takes what it can of the area that is still uncovered, so every wanted byte has
-//! exactly one source, and an area that stays uncovered is a hole and an error. Work is near-linear: one pass over all
-//! entries, one sort a tensor, and a sweep over the stored parts that can meet the wanted box.
+//! Requested boxes lie back to back in the destination, in request order. For each box, the stored parts of its tensor
+//! are swept in order of offset; each part supplies the still uncovered area that it overlaps. Every requested byte
+//! therefore has exactly one source, and an area that remains uncovered is an error ([`PlanError::Hole`]). Work is
+//! near-linear: one pass over all entries, one sort per tensor, and a sweep over the stored parts that can overlap the
+//! requested box.
 
 mod area;
 mod parts;
@@ -15,20 +17,20 @@ use rankguard_model::Rank;
 use self::parts::Parts;
 use crate::{BoxError, DifferenceCause, Dtype, ShardIndex, TensorBox, tensor_differences};
 
-/// Bytes to copy from one shard's image into the destination.
+/// Byte range to copy from the image of one shard into the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RangeCopy {
-    /// The rank that wrote the shard.
+    /// Rank that wrote the shard.
     pub shard_rank: Rank,
-    /// First byte in that shard's image.
+    /// First byte in the image of that shard.
     pub source_at: u64,
     /// First byte in the destination.
     pub dest_at: u64,
-    /// How many bytes; never zero.
+    /// Length in bytes, never zero.
     pub bytes: u64,
 }
 
-/// Why the shards cannot give what is wanted.
+/// Reason why the shards cannot supply the requested boxes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum PlanError {
@@ -65,20 +67,20 @@ pub enum PlanError {
     TooLarge,
 }
 
-/// A stored part of a tensor.
+/// Stored part of a tensor.
 struct Part<'a> {
     rank: Rank,
     at: u64,
     boxed: &'a TensorBox,
 }
 
-/// The copies that fill the destination, by shard and place in its image. Where several shards hold the very same
-/// box, the earliest in `shards` supplies it: put the nearest first.
+/// Computes the copies that fill the destination, sorted by shard and image offset. If several shards hold the same
+/// box, the first in `shards` supplies it, so callers list the nearest shard first.
 pub fn plan(wanted: &[TensorBox], shards: &[ShardIndex]) -> Result<Vec<RangeCopy>, PlanError> {
     plan_own(wanted, shards, &OwnTensors::default())
 }
 
-/// Tensors of which a rank takes the part that it saved itself, because ranks saved different content under their names.
+/// Tensors that a rank reads only from its own shard, because the ranks saved different content under the same name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnTensors {
     rank: Rank,
@@ -86,19 +88,19 @@ pub struct OwnTensors {
 }
 
 impl OwnTensors {
-    /// The tensors that differ from rank to rank, as `rank` of the world that saved them takes them.
+    /// Finds the tensors that differ between ranks, for `rank` of the world that saved them.
     pub fn of(rank: Rank, shards: &[ShardIndex]) -> Self {
         let differences = tensor_differences(shards).into_iter();
         let names = differences.map(|found| (found.name, found.cause)).collect();
         Self { rank, names }
     }
 
-    /// Whether this tensor is among them.
+    /// True if this tensor differs between ranks.
     pub fn contains(&self, tensor: &str) -> bool {
         self.names.contains_key(tensor)
     }
 
-    /// Of the wanted tensors, those that are supplied by the rank's own shard alone.
+    /// Returns the requested tensors that the rank's own shard alone supplies.
     fn supplied(&self, wanted: &[TensorBox], shards: &[ShardIndex]) -> Result<BTreeSet<&str>, PlanError> {
         let mut supplied = BTreeSet::new();
         if self.names.is_empty() {
@@ -129,7 +131,8 @@ impl OwnTensors {
     }
 }
 
-/// As [`plan`], for a rank of the world that saved the shards: of `own` tensors it gets the parts that it saved itself.
+/// Computes the copies as [`plan`] does, for a rank of the world that saved the shards: tensors in `own` are read from
+/// the part that this rank saved.
 pub fn plan_own(wanted: &[TensorBox], shards: &[ShardIndex], own: &OwnTensors) -> Result<Vec<RangeCopy>, PlanError> {
     wanted.iter().try_for_each(TensorBox::check)?;
     let mut tensors = Tensors::new(wanted);
@@ -146,7 +149,7 @@ pub fn plan_own(wanted: &[TensorBox], shards: &[ShardIndex], own: &OwnTensors) -
                 tensor: want.name.clone(),
             });
         }
-        // All parts agree with the first box that is wanted of their tensor, so one of them speaks for all.
+        // All parts agree with the first requested box of their tensor, so checking one part is enough.
         parts.first().map_or(Ok(()), |part| part.agree_with(want))?;
         parts.cover(want, dest_at, &mut copies)?;
         let end = want.bytes().and_then(|bytes| dest_at.checked_add(bytes));
@@ -156,22 +159,23 @@ pub fn plan_own(wanted: &[TensorBox], shards: &[ShardIndex], own: &OwnTensors) -
     Ok(merged(copies))
 }
 
-/// Up to this many wanted boxes of a tensor, a stored part is compared with each; more are left to the sweep.
+/// Up to this many requested boxes of a tensor, each stored part is tested for overlap here; more are left to the
+/// sweep.
 const FEW: usize = 4;
 
-/// The wanted tensors, each with what is stored of it.
+/// Requested tensors, each with its stored parts.
 struct Tensors<'a> {
     by_name: BTreeMap<&'a str, usize>,
     groups: Vec<Group<'a>>,
 }
 
-/// What is wanted of one tensor, and what is stored of that.
+/// Requested boxes of one tensor and its stored parts.
 struct Group<'a> {
     wanted: Vec<&'a TensorBox>,
     parts: Vec<Part<'a>>,
-    /// Some shard has a part of it, be it another one.
+    /// True if some shard holds a part of the tensor, even one that is not needed.
     stored: bool,
-    /// The one rank that supplies it.
+    /// Only rank that may supply the tensor; `None` means any rank.
     supplier: Option<Rank>,
 }
 
@@ -197,15 +201,15 @@ impl<'a> Tensors<'a> {
         tensors
     }
 
-    /// Takes nothing of this tensor but what `rank` has stored.
+    /// Restricts the sources of this tensor to the shard of `rank`.
     fn supplied_by(&mut self, name: &str, rank: Rank) {
         if let Some(group) = self.by_name.get(name) {
             self.groups[*group].supplier = Some(rank);
         }
     }
 
-    /// Takes what is wanted from a shard's tensors. Shards list tensors in the order in which ranks ask for them, as a rule, so
-    /// the next one is looked for there before it is looked up.
+    /// Adds the requested tensors of a shard. Shards usually list tensors in the order in which ranks request them, so
+    /// the next group is tried before the map lookup.
     fn take(&mut self, shard: &'a ShardIndex) -> Result<(), PlanError> {
         let mut next = 0;
         for entry in &shard.tensors {
@@ -238,7 +242,7 @@ impl<'a> Group<'a> {
         }
         self.stored = true;
         let many = self.wanted.len() > FEW;
-        // Boxes of one tensor agree among themselves, unless the caller is at fault; then some part says so.
+        // Requested boxes of one tensor agree unless the caller made a mistake; then comparing the parts reports it.
         let compared = if many { &self.wanted[..1] } else { &self.wanted[..] };
         let mut met = many;
         for want in compared {
@@ -277,7 +281,7 @@ impl Part<'_> {
         Ok(())
     }
 
-    /// Whether they have an element in common; boxes of the same tensor have the same dimensions.
+    /// True if both boxes have an element in common; boxes of the same tensor have the same number of dimensions.
     fn meets(&self, want: &TensorBox) -> bool {
         let (ours, theirs) = (&self.boxed, want);
         (0..theirs.shape.len()).all(|dim| {
@@ -287,7 +291,7 @@ impl Part<'_> {
     }
 }
 
-/// Joins copies that continue each other on both sides.
+/// Joins copies that are contiguous in both source and destination.
 fn merged(copies: Vec<RangeCopy>) -> Vec<RangeCopy> {
     let mut joined: Vec<RangeCopy> = Vec::with_capacity(copies.len());
     for copy in copies {
@@ -311,7 +315,7 @@ mod tests {
     use crate::CheckpointId;
     use rankguard_model::{Generation, JobId, Step};
 
-    /// A shard whose only tensor is the `shape` part at `offset` of a 4 x 6 table of bytes.
+    /// Returns a shard with one tensor: the `shape` part at `offset` of a 4 x 6 table of bytes.
     fn shard(rank: u32, offset: [u64; 2], shape: [u64; 2]) -> ShardIndex {
         let boxed = part(offset, shape);
         let mut index = ShardIndex {

@@ -1,8 +1,8 @@
-//! The records of a run in a job's folder: `RUN` names the run that the folder belongs to, and one `ATTEMPT-g<generation>` stands
-//! for each attempt. Both are written once, put-if-absent, and never changed.
+//! Run records in the folder of a job: `RUN` identifies the run that owns the folder, and each attempt has one
+//! `ATTEMPT-g<generation>`. Both are written once, put-if-absent, and never changed.
 //!
-//! An attempt that starts from a step supersedes what earlier generations committed after that step: those checkpoints exist,
-//! and are never chosen as a start again ([`AttemptSet::is_superseded`]).
+//! An attempt that starts from a step supersedes the checkpoints that earlier generations committed after that step:
+//! these still exist, but are never selected as a start again ([`AttemptSet::is_superseded`]).
 
 use rankguard_model::{Generation, JobId, RunId, RunStart, Step, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -10,46 +10,46 @@ use serde::{Deserialize, Serialize};
 use crate::envelope::{self, EnvelopeError};
 use crate::{CheckpointId, NameError, check_job};
 
-/// File that names the run of a job's folder.
+/// File that identifies the run of a job folder.
 pub const RUN_FILE: &str = "RUN";
 
-/// Longest record that a reader accepts.
+/// Maximum size of a record, bytes.
 pub const MAX_RECORD_BYTES: usize = 64 << 10;
 
 const RUN_MAGIC: &str = "rankguard-run";
 const ATTEMPT_MAGIC: &str = "rankguard-attempt";
 const ATTEMPT_PREFIX: &str = "ATTEMPT-g";
 
-/// The run that a job's folder belongs to.
+/// Identity of the run that owns a job folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// Its id.
+    /// Id of the run.
     pub run: RunId,
-    /// The job of the folder.
+    /// Job of the folder.
     pub job: JobId,
-    /// When the run was begun.
+    /// Time at which the run was created.
     pub created: Timestamp,
 }
 
-/// One attempt of a run.
+/// Record of one attempt of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptRecord {
-    /// The run.
+    /// Id of the run.
     pub run: RunId,
-    /// The job of the folder.
+    /// Job of the folder.
     pub job: JobId,
-    /// Its first generation: every generation before it belongs to earlier attempts.
+    /// First generation of this attempt; lower generations belong to earlier attempts.
     pub first: Generation,
-    /// Random id of the submission that began it.
+    /// Random id of the submission that created the attempt.
     pub claim: RunId,
-    /// The checkpoint that it started from; absent for a start from nothing.
+    /// Checkpoint that the attempt started from; absent for a start without checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<RunStart>,
-    /// When it was begun.
+    /// Time at which the attempt was created.
     pub created: Timestamp,
 }
 
-/// Why bytes are no record of a run.
+/// Reason why bytes are not a valid run record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum RecordError {
@@ -62,12 +62,12 @@ pub enum RecordError {
 }
 
 impl RunRecord {
-    /// The content of a `RUN` file.
+    /// Returns the content of a `RUN` file.
     pub fn to_bytes(&self) -> Vec<u8> {
         envelope::seal(RUN_MAGIC, self)
     }
 
-    /// Reads a `RUN` file.
+    /// Parses and validates a `RUN` file.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
         let record: Self = envelope::open(RUN_MAGIC, MAX_RECORD_BYTES, bytes)?;
         check_job(&record.job)?;
@@ -77,12 +77,12 @@ impl RunRecord {
 }
 
 impl AttemptRecord {
-    /// The content of an `ATTEMPT` file.
+    /// Returns the content of an `ATTEMPT` file.
     pub fn to_bytes(&self) -> Vec<u8> {
         envelope::seal(ATTEMPT_MAGIC, self)
     }
 
-    /// Reads an `ATTEMPT` file.
+    /// Parses and validates an `ATTEMPT` file.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
         let record: Self = envelope::open(ATTEMPT_MAGIC, MAX_RECORD_BYTES, bytes)?;
         check_job(&record.job)?;
@@ -101,26 +101,26 @@ fn check_run(run: &RunId) -> Result<(), RecordError> {
     Err(RecordError::Run { run })
 }
 
-/// Name of the file of an attempt.
+/// Returns the file name of the attempt with this first generation.
 pub fn attempt_file(first: Generation) -> String {
     format!("{ATTEMPT_PREFIX}{}", first.0)
 }
 
-/// The first generation of the attempt that a file name stands for.
+/// Parses an attempt file name into the first generation of the attempt.
 pub fn attempt_of(file: &str) -> Option<Generation> {
     let first = Generation(file.strip_prefix(ATTEMPT_PREFIX)?.parse().ok()?);
     (attempt_file(first) == file).then_some(first)
 }
 
-/// The attempts of a run, as far as they decide which checkpoints count.
+/// Attempts of a run, reduced to the fields that decide which checkpoints are superseded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AttemptSet {
-    /// First generation and start step of each.
+    /// First generation and start step of each attempt, sorted.
     attempts: Vec<(Generation, Option<Step>)>,
 }
 
 impl AttemptSet {
-    /// The set of these records.
+    /// Builds the set from attempt records.
     pub fn new<'a>(records: impl IntoIterator<Item = &'a AttemptRecord>) -> Self {
         let attempt = |record: &AttemptRecord| (record.first, record.start.as_ref().map(|start| start.step));
         let mut attempts: Vec<_> = records.into_iter().map(attempt).collect();
@@ -128,27 +128,27 @@ impl AttemptSet {
         Self { attempts }
     }
 
-    /// Number of attempts.
+    /// Returns the number of attempts.
     pub fn len(&self) -> usize {
         self.attempts.len()
     }
 
-    /// Whether there is none, as in folders made before runs had records.
+    /// True if there is no attempt, as in folders made before runs had records.
     pub fn is_empty(&self) -> bool {
         self.attempts.is_empty()
     }
 
-    /// The first generation of the newest attempt.
+    /// Returns the first generation of the newest attempt.
     pub fn newest(&self) -> Option<Generation> {
         self.attempts.last().map(|(first, _)| *first)
     }
 
-    /// Whether a later attempt started from an earlier step than this checkpoint's.
+    /// True if a later attempt started from a step before this checkpoint.
     pub fn is_superseded(&self, id: CheckpointId) -> bool {
         self.superseded_by(id).is_some()
     }
 
-    /// The first generation of the earliest attempt that supersedes a checkpoint.
+    /// Returns the first generation of the earliest attempt that supersedes a checkpoint.
     pub fn superseded_by(&self, id: CheckpointId) -> Option<Generation> {
         let supersedes = |attempt: &&(Generation, Option<Step>)| {
             attempt.0 > id.generation && attempt.1.is_some_and(|start| start < id.step)

@@ -1,4 +1,4 @@
-//! A part of a global tensor.
+//! Tensor box: axis-aligned part of a global tensor.
 
 use std::ops::Range;
 
@@ -6,28 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::Dtype;
 
-/// Most dimensions of a tensor.
+/// Maximum number of dimensions of a tensor.
 pub const MAX_DIMS: usize = 16;
 
-/// Longest name of a tensor.
+/// Maximum length of a tensor name, bytes.
 pub const MAX_NAME_BYTES: usize = 1024;
 
-/// An axis-aligned part of a global tensor, as one rank holds it: row-major, little-endian.
+/// Axis-aligned part of a global tensor that one rank holds: row-major, little-endian.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TensorBox {
     /// Full name of the tensor, the same on every rank.
     pub name: String,
-    /// Element type.
+    /// Type of the elements.
     pub dtype: Dtype,
     /// Shape of the whole tensor; empty for a scalar.
     pub global_shape: Vec<u64>,
-    /// Where this part begins, an entry a dimension.
+    /// First element of this part, one entry per dimension.
     pub offset: Vec<u64>,
-    /// Its extent, an entry a dimension.
+    /// Extent of this part in elements, one entry per dimension.
     pub shape: Vec<u64>,
 }
 
-/// Why a box is none.
+/// Reason why a box is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum BoxError {
@@ -55,7 +55,7 @@ pub enum BoxError {
 }
 
 impl TensorBox {
-    /// The whole of a tensor.
+    /// Creates the box that covers a whole tensor.
     pub fn whole(name: impl Into<String>, dtype: Dtype, shape: Vec<u64>) -> Self {
         Self {
             name: name.into(),
@@ -66,7 +66,7 @@ impl TensorBox {
         }
     }
 
-    /// The rows `rows` of a tensor: a part along its first dimension.
+    /// Creates the box of the rows `rows` of a tensor, a part along its first dimension.
     pub fn rows(name: impl Into<String>, dtype: Dtype, global_shape: Vec<u64>, rows: Range<u64>) -> Self {
         let mut part = Self::whole(name, dtype, global_shape);
         if let (Some(offset), Some(extent)) = (part.offset.first_mut(), part.shape.first_mut()) {
@@ -76,7 +76,7 @@ impl TensorBox {
         part
     }
 
-    /// Whether `other` is a part of this box: of the same tensor, type and global shape, and nowhere outside it.
+    /// True if `other` is of the same tensor, type and global shape and lies within this box.
     pub fn encloses(&self, other: &Self) -> bool {
         let same = (&self.name, self.dtype, &self.global_shape) == (&other.name, other.dtype, &other.global_shape);
         let end = |boxed: &Self, dim: usize| boxed.offset[dim].saturating_add(boxed.shape[dim]);
@@ -84,8 +84,8 @@ impl TensorBox {
             .all(|dim| self.offset[dim] <= other.offset[dim] && end(other, dim) <= end(self, dim))
     }
 
-    /// Refuses a box that does not lie within its tensor or whose size cannot be told. Everything else in this crate
-    /// may rely on a box that passed.
+    /// Validates the box: it lies within its tensor and its size is computable. Everything else in this crate may rely
+    /// on a box that passed.
     pub fn check(&self) -> Result<(), BoxError> {
         let name = || self.name.chars().take(64).collect::<String>();
         if self.name.is_empty() || self.name.len() > MAX_NAME_BYTES || self.name.chars().any(char::is_control) {
@@ -119,14 +119,14 @@ impl TensorBox {
         Ok(())
     }
 
-    /// Its size in bytes; `None` when that exceeds 64 bits, which a checked box never does.
+    /// Returns the size in bytes; `None` if it exceeds 64 bits, which a checked box never does.
     pub fn bytes(&self) -> Option<u64> {
         bytes_of(&self.shape, self.dtype)
     }
 }
 
-/// Size of a row-major array. A zero extent makes it empty, however large the other extents are; those must still
-/// multiply within 64 bits, so that strides can be computed without care.
+/// Size of a row-major array in bytes. A zero extent makes it empty, however large the other extents are; those must
+/// still multiply within 64 bits, so that strides cannot overflow.
 fn bytes_of(shape: &[u64], dtype: Dtype) -> Option<u64> {
     let nonzero = shape.iter().filter(|extent| **extent != 0);
     let size = nonzero.copied().try_fold(dtype.bytes(), u64::checked_mul)?;

@@ -1,10 +1,10 @@
-//! A checkpoint of W1 ranks loaded by W2 ranks gives the original bytes, whatever the boxes.
+//! A checkpoint of W1 ranks loaded by W2 ranks returns the original bytes, for random boxes.
 
 use proptest::prelude::*;
 use rankguard_checkpoint_format::{CheckpointId, Dtype, PlanError, RangeCopy, ShardIndex, TensorBox, plan};
 use rankguard_model::{Generation, JobId, Rank, Step};
 
-/// A tensor with its bytes.
+/// Tensor with its bytes.
 #[derive(Debug, Clone)]
 struct Tensor {
     name: String,
@@ -13,7 +13,7 @@ struct Tensor {
     bytes: Vec<u8>,
 }
 
-/// Where to cut: each number chooses a box, a dimension and a place.
+/// Cut positions: each number selects a box, a dimension and a position.
 type Cuts = Vec<(u32, u32, u32)>;
 
 fn tensor() -> impl Strategy<Value = (Dtype, Vec<u64>)> {
@@ -27,7 +27,7 @@ fn tensors() -> impl Strategy<Value = Vec<Tensor>> {
         let fill = |(nth, (dtype, shape)): (usize, (Dtype, Vec<u64>))| {
             let name = format!("t{nth}");
             let size = TensorBox::whole(&name, dtype, shape.clone()).bytes().expect("small");
-            // No two bytes near each other are equal, so a byte in the wrong place shows.
+            // Neighbouring bytes differ, so that a misplaced byte is detected.
             let bytes = (0..size).map(|_| {
                 next = next.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 (next >> 24) as u8
@@ -67,7 +67,7 @@ fn split(tensor: &Tensor, cuts: &Cuts) -> Vec<TensorBox> {
     boxes
 }
 
-/// The bytes of a box, element by element: slow and obvious.
+/// Returns the bytes of a box, element by element: slow and obvious.
 fn cut_out(tensor: &Tensor, boxed: &TensorBox) -> Vec<u8> {
     let size = tensor.dtype.bytes() as usize;
     let mut out = Vec::new();
@@ -85,7 +85,7 @@ fn cut_out(tensor: &Tensor, boxed: &TensorBox) -> Vec<u8> {
     out
 }
 
-/// Deals boxes to ranks like cards; gives each rank's index and image.
+/// Distributes boxes over ranks; returns the index and image of each rank.
 fn deal(tensors: &[Tensor], boxes: &[TensorBox], world: u32) -> Vec<(ShardIndex, Vec<u8>)> {
     let shard = |rank: u32| {
         let mine = boxes.iter().skip(rank as usize).step_by(world as usize).cloned();
@@ -114,7 +114,7 @@ fn deal(tensors: &[Tensor], boxes: &[TensorBox], world: u32) -> Vec<(ShardIndex,
     (0..world).map(shard).collect()
 }
 
-/// Carries a plan out; fails when a destination byte is written twice or not at all.
+/// Executes a plan; fails if a destination byte is written twice or not at all.
 fn carry_out(copies: &[RangeCopy], shards: &[(ShardIndex, Vec<u8>)], length: usize) -> Vec<u8> {
     let mut out = vec![None; length];
     for copy in copies {
@@ -141,7 +141,7 @@ proptest! {
         world in 1u32..7,
     ) {
         let mut stored: Vec<TensorBox> = tensors.iter().flat_map(|tensor| split(tensor, &stored_cuts)).collect();
-        // Replicas of some boxes, and parts that overlap them in another cut.
+        // Replicas of some boxes, and parts that overlap them with other boundaries.
         let again: Vec<TensorBox> = stored.iter().take(copies_of * 2).cloned().collect();
         stored.extend(again);
         stored.extend(split(&tensors[0], &extra_cuts).into_iter().take(copies_of));

@@ -1,69 +1,70 @@
-//! Whether the memory of a node holds what checkpointing will ask for, before anything is asked for.
+//! Memory admission: checks whether the memory of a node holds what checkpointing needs, before anything is allocated.
 //!
-//! `slots * S * (1 + copies of others + M / K) + buffers`, against what is available less a reserve. `S` is the state of all
-//! ranks of the node, and of K nodes others keep M parities. The working image of the trainer itself is not counted: it is there already.
+//! Need: `slots * S * (1 + copies of others + M / K) + buffers`, compared with available memory minus a reserve. `S` is
+//! the state of all ranks of the node; M parities over K nodes are held by other nodes. The working image of the
+//! trainer is not counted: it is already allocated.
 
 use std::fmt;
 
 use rankguard_model::CheckpointParity;
 use serde::{Deserialize, Serialize};
 
-/// What is planned for one node. Bytes.
+/// Planned memory use of checkpointing on one node, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
     /// State of all ranks of the node.
     pub state: u64,
-    /// Arena slots a rank.
+    /// Arena slots per rank.
     pub slots: u32,
-    /// Copies of other nodes' state that it holds (`m - 1`).
+    /// Copies of other nodes' state that the node holds (`m - 1`).
     pub copies: u32,
-    /// Parity over images of other nodes, of which it holds as much as any node.
+    /// Parity over images of other nodes; each node holds an equal share.
     pub parity: Option<CheckpointParity>,
-    /// Buffers of transfers and writes under way.
+    /// Buffers of transfers and writes in progress.
     pub buffers: u64,
 }
 
-/// What a node has. Bytes.
+/// Memory of a node, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Has {
-    /// Memory that can be had now.
+    /// Memory that is available now.
     pub available: u64,
-    /// What must stay free for the job and the system.
+    /// Memory that must remain free for the job and the system.
     pub reserve: u64,
 }
 
-/// One line of the sum.
+/// Item of the memory need.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
-    /// What for.
+    /// Purpose of the memory.
     pub what: String,
-    /// How much, bytes.
+    /// Size of the item, bytes.
     pub bytes: u64,
 }
 
-/// The sum and what it is held against.
+/// Memory need of the plan, compared with the headroom.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Need {
-    /// Its parts.
+    /// Items of the need.
     pub lines: Vec<Line>,
-    /// Their sum, bytes.
+    /// Sum of the items, bytes.
     pub total: u64,
-    /// What may be taken, bytes.
+    /// Available memory minus the reserve, bytes.
     pub headroom: u64,
-    /// The most slots with which it would fit, everything else as planned.
+    /// Largest number of slots that would fit with an otherwise equal plan, at most the planned number.
     pub slots_that_fit: u32,
 }
 
-/// Why nothing is armed.
+/// Reason why a plan is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It does not fit.
+    /// The need exceeds the headroom.
     #[error("{}", refused(.0))]
     TooMuch(Need),
-    /// The plan makes no sense.
+    /// A parity group has no nodes.
     #[error("a parity group has at least one node")]
     Parity,
-    /// Without a slot there is no image.
+    /// The plan has no slot.
     #[error("at least one slot a rank is needed")]
     NoSlot,
 }
@@ -105,7 +106,7 @@ fn copies(copies: u32) -> String {
     }
 }
 
-/// Bytes as GiB with three digits, so that a sum can be checked by eye.
+/// Bytes formatted as GiB with three decimals, so that a sum can be checked by eye.
 #[derive(Debug, Clone, Copy)]
 pub struct Gib(pub u64);
 
@@ -116,7 +117,7 @@ impl fmt::Display for Gib {
 }
 
 impl Wanted {
-    /// The sum for a number of slots; u128 because a foreign number must not wrap.
+    /// Returns the items for a number of slots, in u128 so that untrusted numbers cannot overflow.
     fn lines(&self, slots: u32) -> Vec<(String, u128)> {
         let (state, slots) = (u128::from(self.state), u128::from(slots));
         let mut lines = vec![(format!("{} of own state", times(slots)), slots * state)];
@@ -135,7 +136,7 @@ impl Wanted {
         lines
     }
 
-    /// Adds it up and holds it against what the node has.
+    /// Computes the need and compares it with the memory of the node.
     pub fn admit(&self, has: &Has) -> Result<Need, Refusal> {
         if self.slots == 0 {
             return Err(Refusal::NoSlot);
@@ -195,7 +196,7 @@ mod tests {
         };
         let need = wanted().admit(&has).expect("fits");
         assert_eq!((need.total, need.headroom), (401 * GIB, 450 * GIB));
-        // 8+2 costs a quarter more instead of as much again.
+        // 8+2 costs a quarter more instead of doubling the memory.
         let parity = Wanted {
             copies: 0,
             parity: Some(CheckpointParity { nodes: 8, parities: 2 }),

@@ -1,19 +1,19 @@
-//! A running mean that forgets: what a checkpoint costs changes with the load of disks and networks.
+//! Exponentially weighted running mean: checkpoint costs change with the load of disks and networks.
 
 use serde::{Deserialize, Serialize};
 
-/// Exponentially weighted mean with the weight of a true mean while there are few samples.
+/// Exponentially weighted mean; a plain mean for the first few samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Average {
     mean: f64,
     samples: u32,
 }
 
-/// The weight of a new sample once there are many.
+/// Minimum weight of a new sample.
 const WEIGHT: f64 = 0.2;
 
 impl Average {
-    /// Takes in a sample; what is no finite number is left out.
+    /// Adds a sample; a value that is not finite is ignored.
     pub fn add(&mut self, sample: f64) {
         if !sample.is_finite() {
             return;
@@ -23,7 +23,7 @@ impl Average {
         self.mean += weight * (sample - self.mean);
     }
 
-    /// The mean; nothing before the first sample.
+    /// Returns the mean; `None` before the first sample.
     pub fn get(&self) -> Option<f64> {
         (self.samples > 0).then_some(self.mean)
     }

@@ -1,21 +1,21 @@
-//! Keeps the interval in force and changes it only when that is worth the change: measurements wobble, and every change
-//! is an order to all ranks.
+//! Governor of the checkpoint interval in force. It changes the interval only if the change is worth it: measurements
+//! are noisy, and every change is an order to all ranks.
 
 use serde::{Deserialize, Serialize};
 
 use crate::average::Average;
 
-/// A change smaller than this share of the interval in force is not made.
+/// Changes of at most this share of the interval in force are ignored.
 pub const HYSTERESIS: f64 = 0.2;
 
-/// Bounds and budget of an interval.
+/// Bounds and overhead budget of an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Shortest interval, seconds.
+    /// Shortest interval, seconds. Default 0.
     pub min_s: f64,
-    /// Longest interval, seconds.
+    /// Longest interval, seconds. Default 4 hours.
     pub max_s: f64,
-    /// Most of the time that images may take, as a share of work; nothing for no limit.
+    /// Maximum share of work that images may take; `None` for no limit.
     pub budget: Option<f64>,
 }
 
@@ -29,22 +29,22 @@ impl Default for Limits {
     }
 }
 
-/// What decided an interval.
+/// Rule that determined an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// The optimum itself.
+    /// The computed optimum.
     Optimum,
-    /// The shortest interval that is allowed.
+    /// The shortest allowed interval.
     Min,
-    /// The longest.
+    /// The longest allowed interval.
     Max,
-    /// The overhead budget; it goes before every other bound.
+    /// The overhead budget; it takes precedence over every other bound.
     Budget,
 }
 
 impl Limits {
-    /// The allowed interval nearest to the wanted one, for images that each cost so much.
+    /// Returns the allowed interval nearest to `wanted_s`, for images that cost `cost_s` each.
     pub fn apply(&self, wanted_s: f64, cost_s: f64) -> (f64, Bound) {
         let (mut interval, mut bound) = (wanted_s, Bound::Optimum);
         if interval > self.max_s {
@@ -63,33 +63,33 @@ impl Limits {
     }
 }
 
-/// What a tier was measured to take.
+/// Measured costs of a tier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// What an image costs the trainer, seconds.
+    /// Cost of an image to the trainer, seconds.
     pub cost_s: Average,
-    /// From the beginning of an image until it can be used, seconds.
+    /// Time from the start of an image until it is usable, seconds.
     pub latency_s: Average,
 }
 
-/// The interval in force, in steps.
+/// Interval in force, in steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Governor {
     every: u64,
 }
 
 impl Governor {
-    /// Begins with an interval of so many steps, at least one.
+    /// Starts with an interval of `every` steps, at least one.
     pub fn new(every: u64) -> Self {
         Self { every: every.max(1) }
     }
 
-    /// Steps between checkpoints.
+    /// Returns the number of steps between checkpoints.
     pub fn every(&self) -> u64 {
         self.every
     }
 
-    /// Takes in a wish of seconds at the present length of a step. Gives the new interval when it changes.
+    /// Processes a requested interval at the current step duration. Returns the new interval in steps if it changes.
     pub fn wish(&mut self, interval_s: f64, step_s: f64) -> Option<u64> {
         let steps = interval_s / step_s;
         if !steps.is_finite() {
@@ -105,9 +105,9 @@ impl Governor {
     }
 }
 
-/// Whole steps nearest to an interval, at least one.
+/// Returns the interval in steps, rounded to the nearest whole number, at least one.
 pub fn in_steps(interval_s: f64, step_s: f64) -> u64 {
-    // A float beyond the range of u64 becomes its largest value.
+    // A float beyond the range of u64 saturates.
     ((interval_s / step_s).round() as u64).max(1)
 }
 
@@ -143,7 +143,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wishes that wobble by less than the hysteresis change the interval at most once.
+        /// Requests that vary by less than the hysteresis change the interval at most once.
         #[test]
         fn wobbling_wishes_do_not_flap(centre in 20.0..1e6_f64, wobble in prop::collection::vec(-0.08..0.08_f64, 1..100), start in 1..1_000_000_u64) {
             let mut governor = Governor::new(start);

@@ -1,45 +1,47 @@
-//! Whether parity survives that is kept outside of the nodes that it is over.
+//! Survival of parity that is stored outside of the nodes it protects.
 //!
-//! A lane is a group of nodes whose images stand under common parity, and a node for each parity, none of them of the group. The
-//! images of the lane survive where as many parities are left as images are lost: any so many of its nodes and holders together
-//! as there are parities may be lost, and where no image is lost, all holders may. A holder of one lane is a member of another,
-//! so lanes are not independent, and sets of losses are looked at one by one where they are few enough; where they are not, the
-//! probabilities of the lanes' losses are added up, which gives no less than the truth and hardly more while it is small.
+//! A lane is a group of nodes with common parity over their images, and one node outside the group for each parity. The
+//! images of the lane survive if at least as many parities are left as images are lost. As many nodes, members and
+//! holders together, may be lost as there are parities; if no image is lost, all holders may be lost.
+//!
+//! A holder of one lane is a member of another, so lanes are not independent. Small numbers of loss sets are enumerated
+//! exactly; otherwise the loss probabilities of the lanes are added up. That sum is never less than the true value, and
+//! hardly more while it is small.
 
 use serde::{Deserialize, Serialize};
 
 use crate::special::ln_choose;
 
-/// Looks at lanes that a whole enumeration may take.
+/// Maximum number of lane checks of an exact enumeration.
 const LOOKS_MAX: f64 = 2e7;
 
-/// Nodes under common parity, and who keeps it. Nodes are numbers.
+/// Group of nodes under common parity, and the nodes that hold the parities. Nodes are numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lane {
-    /// The nodes whose images it is over.
+    /// Nodes with images that the parity protects.
     pub members: Vec<u32>,
-    /// The nodes that keep a parity each; none of them a member.
+    /// Nodes that hold one parity each; none of them a member.
     pub holders: Vec<u32>,
 }
 
-/// How likely it is that every image is still there, or comes back.
+/// Probability that every image survives or can be rebuilt.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LaneSurvival {
-    /// The probability.
+    /// Survival probability, 0 to 1.
     pub probability: f64,
-    /// It is exact; else it is at least this.
+    /// True if the probability is exact; otherwise it is a lower bound.
     pub exact: bool,
 }
 
 impl Lane {
-    /// Whether every image of the lane is there or comes back.
+    /// True if every image of the lane survives or can be rebuilt.
     pub fn survives(&self, is_lost: impl Fn(u32) -> bool) -> bool {
         let lost = self.members.iter().filter(|node| is_lost(**node)).count();
         let left = self.holders.iter().filter(|node| !is_lost(**node)).count();
         lost == 0 || lost <= left
     }
 
-    /// Share of the sets of `lost` among `nodes` nodes that cost the lane an image.
+    /// Returns the share of the sets of `lost` among `nodes` nodes that cost the lane an image.
     fn fatal(&self, nodes: usize, lost: usize) -> f64 {
         let (members, holders) = (self.members.len(), self.holders.len());
         let others = nodes.saturating_sub(members + holders);
@@ -61,8 +63,8 @@ impl Lane {
     }
 }
 
-/// Probability that every image survives when `lost` of `nodes` nodes are lost at once, all sets of so many being equally
-/// likely.
+/// Returns the probability that every image survives if `lost` of `nodes` nodes are lost at once, all sets of that size
+/// being equally likely.
 pub fn lanes_survival(lanes: &[Lane], nodes: u32, lost: u32) -> LaneSurvival {
     let (nodes, lost) = (nodes as usize, lost as usize);
     if lost > nodes {
@@ -94,7 +96,7 @@ pub fn lanes_survival(lanes: &[Lane], nodes: u32, lost: u32) -> LaneSurvival {
     }
 }
 
-/// The smallest sets of nodes whose loss costs an image, at most so many of them; none where there is no lane.
+/// Returns the smallest sets of nodes that cost an image if lost, at most `most` of them; empty without lanes.
 pub fn smallest_fatal(lanes: &[Lane], most: usize) -> Vec<Vec<u32>> {
     let least = lanes.iter().map(|lane| lane.holders.len() + 1).min().unwrap_or(0);
     let mut fatal: Vec<Vec<u32>> = Vec::new();
@@ -105,7 +107,7 @@ pub fn smallest_fatal(lanes: &[Lane], most: usize) -> Vec<Vec<u32>> {
             }
             let mut set = set.to_vec();
             set.sort_unstable();
-            // As many holders and nobody else are no loss.
+            // A set of holders alone costs no image.
             if !lane.survives(|node| set.contains(&node)) && !fatal.contains(&set) {
                 fatal.push(set);
             }
@@ -115,7 +117,7 @@ pub fn smallest_fatal(lanes: &[Lane], most: usize) -> Vec<Vec<u32>> {
     fatal
 }
 
-/// Every set of `count` of these, in order, until `look` has seen enough and says no.
+/// Calls `look` with every set of `count` elements, in order, until it returns false.
 fn choose(of: &[u32], count: usize, look: &mut dyn FnMut(&[u32]) -> bool) {
     let mut places: Vec<usize> = (0..count).collect();
     if count > of.len() {
@@ -126,7 +128,7 @@ fn choose(of: &[u32], count: usize, look: &mut dyn FnMut(&[u32]) -> bool) {
         if !look(&set) {
             return;
         }
-        // The last place that can still move, and all behind it right after it.
+        // Advance the last position that can still move; all later positions follow it directly.
         let Some(moves) = (0..count).rev().find(|at| places[*at] < of.len() - count + at) else {
             return;
         };

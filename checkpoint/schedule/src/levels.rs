@@ -1,36 +1,37 @@
-//! Several levels at once: cheap images that survive little, dear ones that survive much.
+//! Multilevel checkpoint intervals: cheap images that survive few failures, expensive ones that survive most.
 //!
-//! Each failure is recovered from the cheapest level that survives it; `rate` of a level counts those. First order
-//! (Moody, Di, Benoit et al. 2017): every level has its own Young interval, the overheads add, and intervals are nested
-//! so that each image of a level stands at an image of every cheaper one. The search here uses the exact overhead of
-//! each level instead of the first-order one; both agree while an interval is short against the time between failures.
+//! Each failure is recovered from the cheapest level that survives it; the `rate` of a level counts those failures.
+//! First order (Moody, Di, Benoit et al. 2017): every level has its own Young interval, the overheads add, and
+//! intervals are nested so that each image of a level coincides with an image of every cheaper one. The search here
+//! uses the exact overhead of each level instead of the first-order one; both agree while an interval is short against
+//! the time between failures.
 //!
-//! Absent: Moody's Markov model of failures during recovery from another level; its tables were not at hand.
+//! Not modelled: failures during recovery from another level (Moody's Markov model); its tables were not available.
 
 use serde::{Deserialize, Serialize};
 
 use crate::interval::{exact, overhead_over_work, young};
 
-/// Most levels of a pattern; subsets of them are searched.
+/// Maximum number of levels of a pattern; the search covers all subsets of them.
 pub const MAX_LEVELS: usize = 8;
 
-/// One level, cheapest first.
+/// Costs and failure rate of one checkpoint level. Levels are listed cheapest first.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Level {
-    /// What an image costs the trainer, seconds.
+    /// Cost of an image to the trainer, seconds.
     pub cost_s: f64,
-    /// From the beginning of an image until it can be used, seconds; at least the cost.
+    /// Time from the start of an image until it is usable, seconds; at least the cost.
     pub latency_s: f64,
-    /// From a failure until work goes on from such an image, without the rework, seconds.
+    /// Time from a failure until work resumes from such an image, without rework, seconds.
     pub restart_s: f64,
-    /// Failures a second of the job for which this is the cheapest level that survives.
+    /// Failures per second of the job for which this is the cheapest level that survives.
     pub rate: f64,
-    /// No shorter interval is possible, seconds.
+    /// Lower bound of the interval, seconds.
     pub shortest_s: f64,
 }
 
 impl Level {
-    /// Expected overhead over work that this level brings at an interval: its images, its failures' rework and restarts.
+    /// Returns the expected overhead over work of this level at an interval: images, rework and restarts.
     pub fn overhead(&self, interval_s: f64) -> f64 {
         if self.rate <= 0.0 {
             return self.cost_s / interval_s;
@@ -39,7 +40,7 @@ impl Level {
         overhead_over_work(interval_s, self.cost_s, latency, self.restart_s, mtbf)
     }
 
-    /// The best interval of this level alone.
+    /// Returns the best interval of this level alone, seconds; infinite without failures.
     pub fn best_interval(&self) -> f64 {
         if self.rate <= 0.0 {
             return f64::INFINITY;
@@ -48,7 +49,7 @@ impl Level {
     }
 }
 
-/// The first-order optimum, before anything is rounded.
+/// First-order optimum before rounding.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FirstOrder {
     /// Work between two images of the highest level, seconds.
@@ -59,7 +60,8 @@ pub struct FirstOrder {
     pub overhead: f64,
 }
 
-/// `W* = sqrt(2 C_K / λ_K)`, `N_l = sqrt(λ_l C_K / (λ_K C_l))`, `H* = Σ sqrt(2 λ_l C_l)`. Nothing without levels.
+/// Computes `W* = sqrt(2 C_K / λ_K)`, `N_l = sqrt(λ_l C_K / (λ_K C_l))`, `H* = Σ sqrt(2 λ_l C_l)`. Returns `None`
+/// without levels.
 pub fn first_order(levels: &[Level]) -> Option<FirstOrder> {
     let top = levels.last()?;
     let ratio = |level: &Level| (level.rate * top.cost_s / (top.rate * level.cost_s)).sqrt();
@@ -73,7 +75,7 @@ pub fn first_order(levels: &[Level]) -> Option<FirstOrder> {
     })
 }
 
-/// Best work between two images of the highest level when each level has a fixed number of them:
+/// Returns the best work between two images of the highest level for fixed image counts,
 /// `sqrt(2 Σ N_l C_l / Σ λ_l / N_l)`, and its overhead.
 pub fn first_order_of(levels: &[Level], counts: &[u64]) -> (f64, f64) {
     let pairs = || levels.iter().zip(counts.iter().map(|count| *count as f64));
@@ -82,21 +84,21 @@ pub fn first_order_of(levels: &[Level], counts: &[u64]) -> (f64, f64) {
     ((2.0 * cost / lost).sqrt(), (2.0 * cost * lost).sqrt())
 }
 
-/// A nested pattern.
+/// Nested pattern of checkpoint levels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pattern {
-    /// For each level its interval, seconds; nothing where the level does not help and is left out.
+    /// Interval of each level, seconds; `None` for a level that does not help and is left out.
     pub intervals_s: Vec<Option<f64>>,
-    /// For each level its images between two of the highest; 0 where it is left out. Each divides the one before it.
+    /// Images of each level between two images of the highest; 0 if left out. Each count divides the one before it.
     pub counts: Vec<u64>,
-    /// Failures a second that are recovered from each level, once those of levels left out have moved up.
+    /// Failures per second recovered from each level, including those moved up from levels left out.
     pub rates: Vec<f64>,
-    /// Expected overhead over work, restarts included.
+    /// Expected overhead over work, including restarts.
     pub overhead: f64,
 }
 
 impl Pattern {
-    /// Share of time that images themselves take, without failures.
+    /// Returns the share of time that images take, without failures.
     pub fn blocking(&self, levels: &[Level]) -> f64 {
         let shares = levels.iter().zip(&self.intervals_s);
         shares
@@ -104,7 +106,7 @@ impl Pattern {
             .sum()
     }
 
-    /// The same pattern with all intervals longer by a factor: what a budget for [`blocking`](Self::blocking) asks for.
+    /// Returns the pattern with all intervals multiplied by a factor, for a budget on [`blocking`](Self::blocking).
     pub fn stretched(&self, levels: &[Level], factor: f64) -> Self {
         let intervals_s: Vec<Option<f64>> = self.intervals_s.iter().map(|at| at.map(|at| at * factor)).collect();
         let overhead = overhead_of(levels, &self.rates, &intervals_s);
@@ -122,8 +124,9 @@ fn overhead_of(levels: &[Level], rates: &[f64], intervals: &[Option<f64>]) -> f6
         .sum()
 }
 
-/// The best nested pattern. The highest level that any failure needs always stays; another is left out when its images
-/// cost more than they save. Nothing when no level has failures, or there are none or more than [`MAX_LEVELS`].
+/// Finds the best nested pattern. The highest level that any failure needs is always used; another level is left out if
+/// its images cost more than they save. Returns `None` if no level has failures, or there are no levels or more than
+/// [`MAX_LEVELS`].
 pub fn pattern(levels: &[Level]) -> Option<Pattern> {
     let needed = levels.iter().rposition(|level| level.rate > 0.0)?;
     if levels.len() > MAX_LEVELS {
@@ -134,7 +137,7 @@ pub fn pattern(levels: &[Level]) -> Option<Pattern> {
     patterns.min_by(|one, other| one.overhead.total_cmp(&other.overhead))
 }
 
-/// The best pattern that uses exactly the levels of a set of bits.
+/// Finds the best pattern that uses exactly the levels of a bit set.
 fn pattern_of(levels: &[Level], subset: u32) -> Option<Pattern> {
     let mut rates = vec![0.0; levels.len()];
     let mut waiting = 0.0;
@@ -172,8 +175,8 @@ fn pattern_of(levels: &[Level], subset: u32) -> Option<Pattern> {
     })
 }
 
-/// The best work between two images of the highest level, and counts of which each divides the one before it: the
-/// ratios of the levels' own best intervals, each rounded down or up.
+/// Returns the best work between two images of the highest level, and counts of which each divides the one before it.
+/// Candidates are the ratios of the levels' own best intervals, each rounded down or up.
 fn nest(levels: &[Level]) -> (f64, Vec<u64>) {
     let own: Vec<f64> = levels.iter().map(Level::best_interval).collect();
     let steps = levels.len() - 1;
@@ -194,8 +197,8 @@ fn nest(levels: &[Level]) -> (f64, Vec<u64>) {
     (work, counts)
 }
 
-/// Minimises the summed overhead over the work of a pattern: each summand falls and then rises, so the best lies
-/// between the smallest and the largest of the levels' own optima.
+/// Minimises the summed overhead over the work of a pattern. Each summand falls and then rises, so the minimum lies
+/// between the smallest and the largest of the levels' own optima. Golden-section search.
 fn best_work(levels: &[Level], counts: &[u64]) -> (f64, f64) {
     let pairs = || levels.iter().zip(counts.iter().map(|count| *count as f64));
     let cost = |work: f64| pairs().map(|(level, count)| level.overhead(work / count)).sum::<f64>();

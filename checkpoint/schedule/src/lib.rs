@@ -1,16 +1,18 @@
-//! When to checkpoint, how often on which tier, where copies survive, and what memory that takes.
+//! Checkpoint schedule models: intervals, tiers, survival of copies and memory admission.
 //!
 //! - [`interval`]: the best interval of one level; [`levels`]: of several; [`governor`]: the one in force.
-//! - [`rates`] and [`priors`]: how often things fail, as a Gamma belief that starts from published figures.
+//! - [`rates`] and [`priors`]: failure rates, as Gamma beliefs that start from published figures.
 //! - [`plan`]: all of it together for one job, with the reasoning and the alternatives.
-//! - [`survival`], [`lanes`] and [`spares`]: whether copies and parity outlive losses, and how many nodes must stand by.
-//! - [`admission`]: whether memory suffices; [`windows`]: what saves with less of it cost. [`retention`]: which checkpoints stay. [`twins`]: replicas that differ.
-//! - [`agreement`]: how all ranks come to checkpoint the same step without a barrier.
+//! - [`survival`], [`lanes`] and [`spares`]: probability that copies and parity survive node losses, and number of
+//!   spare nodes.
+//! - [`admission`]: memory check; [`windows`]: cost of saves with less memory. [`retention`]: checkpoints to retain.
+//!   [`twins`]: replicas that differ.
+//! - [`agreement`]: barrier-free agreement of all ranks on the step to checkpoint.
 //!
-//! Invariants: pure (no clock, randomness, files, sockets). Every model says its source; times are seconds, rates
-//! failures a second of the job or a node-hour of the cluster, as each item says.
+//! Invariants: pure (no clock, randomness, files, sockets). Every model cites its source; times are seconds, rates are
+//! failures per second of the job or per node-hour of the cluster, as each item states.
 //!
-//! Absent: correlated failures, ageing (rates are constant), and Moody's Markov model.
+//! Not modelled: correlated failures, ageing (rates are constant), and Moody's Markov model.
 
 pub mod admission;
 pub mod agreement;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Serialize, Serializer};
 
-/// Writes the entries in the order of their keys.
+/// Writes the entries in key order.
 pub fn serialize<K, V, S>(map: &BTreeMap<K, V>, serializer: S) -> Result<S::Ok, S::Error>
 where
     K: Serialize,
@@ -17,7 +17,7 @@ where
     serializer.collect_seq(map)
 }
 
-/// Reads entries; of two with the same key the later one is kept.
+/// Reads entries; for a repeated key the later entry wins.
 pub fn deserialize<'de, K, V, D>(deserializer: D) -> Result<BTreeMap<K, V>, D::Error>
 where
     K: Deserialize<'de> + Ord,

@@ -1,4 +1,4 @@
-//! The whole question for one job: how often on which tier, what that costs, and what else could be done.
+//! Checkpoint plan of one job: interval per tier, cost, and alternatives.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,113 +6,113 @@ use crate::governor::{Bound, Limits, in_steps};
 use crate::levels::{Level, MAX_LEVELS, Pattern, pattern};
 use crate::{ettr, interval};
 
-/// The interval that people set by hand, seconds: it stands beside every answer.
+/// Interval that operators usually set by hand, seconds; always listed as an alternative.
 pub const FIXED_S: f64 = 1_800.0;
 
-/// Share of failures that nobody believes to be survived by any tier but the last, however well the others have done so
-/// far: who believed in none would never save to the last tier, and one bad day would take everything.
+/// Minimum share of failures that only the last tier is assumed to survive, even if the measured coverage of the others
+/// is higher. Without it the last tier would get no images, and one rare failure would lose all work.
 pub const DOUBT: f64 = 1e-3;
 
-/// Where images are kept, as it was measured or told.
+/// Storage tier for images, with measured or configured costs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tier {
-    /// Its name (`arena`, `peer`, `disk`, `object`).
+    /// Tier name (`arena`, `peer`, `disk`, `object`).
     pub name: String,
-    /// What an image on it costs the trainer: the stall, and the slower steps while it is persisted. Seconds.
+    /// Cost of an image on this tier to the trainer: the stall, and the slower steps while it is persisted. Seconds.
     pub blocking_s: f64,
-    /// From the beginning of an image until it can be used, seconds.
+    /// Time from the start of an image until it is usable, seconds.
     pub latency_s: f64,
-    /// Share of failures after which its images are still there, 0 to 1. Of more than `1 - DOUBT` only the last tier is
-    /// believed ([`DOUBT`]).
+    /// Share of failures that its images survive, 0 to 1. Limited to `1 - DOUBT` for every tier but the last
+    /// ([`DOUBT`]).
     pub covers: f64,
-    /// Reading an image back, seconds.
+    /// Time to read an image back, seconds.
     pub restore_s: f64,
 }
 
-/// What is asked.
+/// Inputs of a checkpoint plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
-    /// Tiers, from the one that survives least; the last survives everything.
+    /// Tiers in order of the failures they survive; the last survives every failure.
     pub tiers: Vec<Tier>,
-    /// Failures a second of the whole job.
+    /// Failures per second of the whole job.
     pub rate: f64,
-    /// From a failure until it is noticed, seconds.
+    /// Time from a failure to its detection, seconds.
     pub detect_s: f64,
-    /// Starting the ranks again, without reading an image, seconds.
+    /// Time to restart the ranks without reading an image, seconds.
     pub restart_s: f64,
-    /// Waiting for a node at each failure (the scheduler's queue), seconds. No interval changes it.
+    /// Wait for a node at each failure (the scheduler's queue), seconds. Independent of the interval.
     pub queue_s: f64,
-    /// Snapshots that may be under way at a time on one tier.
+    /// Maximum number of snapshots in progress at a time on one tier.
     pub in_flight: u32,
-    /// Length of a step where it is known, seconds: intervals become whole steps.
+    /// Duration of a step if known, seconds: intervals become whole steps.
     pub step_s: Option<f64>,
     /// Bounds of the shortest interval, and the overhead budget for all tiers together.
     pub limits: Limits,
 }
 
-/// Why there is no answer.
+/// Reason why no plan can be computed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
-    /// Nothing to plan.
+    /// The number of tiers is 0 or above [`MAX_LEVELS`].
     #[error("name one to {MAX_LEVELS} tiers; there are {0}")]
     Tiers(usize),
-    /// A figure is no use.
+    /// An input value is out of range.
     #[error("{what} is {value}; it must be {wanted}")]
     Figure {
-        /// Which one.
+        /// Name of the input.
         what: String,
-        /// Its value.
+        /// Value that was given.
         value: f64,
-        /// What it must be.
+        /// Range that is allowed.
         wanted: &'static str,
     },
-    /// A tier that costs more must survive more.
+    /// A tier does not cover more failures than the one before it.
     #[error(
         "tier {tier} covers {covers} of the failures, no more than tier {below} before it: order them by what they survive"
     )]
     Order {
-        /// The tier.
+        /// Name of the tier.
         tier: String,
-        /// Its share.
+        /// Share of failures that it covers.
         covers: f64,
-        /// The one before it.
+        /// Name of the tier before it.
         below: String,
     },
-    /// Some failures would lose everything.
+    /// The last tier does not cover every failure.
     #[error(
         "tier {tier} is the last and covers {covers} of the failures: the others would lose all work; the last tier must cover 1"
     )]
     Uncovered {
-        /// The last tier.
+        /// Name of the last tier.
         tier: String,
-        /// Its share.
+        /// Share of failures that it covers.
         covers: f64,
     },
 }
 
-/// What is to be done on one tier.
+/// Planned interval of one tier and its effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TierPlan {
-    /// Its name.
+    /// Name of the tier.
     pub name: String,
-    /// Work between two images, seconds; nothing where the tier does not help.
+    /// Work between two images, seconds; `None` if the tier does not help.
     pub interval_s: Option<f64>,
-    /// The same in steps, where the length of a step is known.
+    /// Steps between two images, if the step duration is known.
     pub every_steps: Option<u64>,
-    /// Failures a second that are recovered from it.
+    /// Failures per second that are recovered from this tier.
     pub rate: f64,
-    /// Share of work that its images take.
+    /// Share of work that images on this tier take.
     pub blocking: f64,
-    /// Expected work that is lost at such a failure, with latency and detection, seconds.
+    /// Expected loss per failure recovered from this tier, including latency and detection, seconds.
     pub lost_s: f64,
 }
 
-/// Another way to do it.
+/// Alternative plan that uses the last tier alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Alternative {
-    /// Its name.
+    /// Name of the rule and the tier.
     pub name: String,
-    /// Work between two images of the last tier, the only one that it uses, seconds.
+    /// Work between two images of the last tier, seconds.
     pub interval_s: f64,
     /// Share of work that images take.
     pub blocking: f64,
@@ -120,23 +120,23 @@ pub struct Alternative {
     pub ettr: f64,
 }
 
-/// The answer.
+/// Checkpoint plan of one job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Tier by tier, in the order of the question.
+    /// Plan of each tier, in the order of the question.
     pub tiers: Vec<TierPlan>,
-    /// Share of work that images take, all tiers together.
+    /// Share of work that images take, over all tiers.
     pub blocking: f64,
-    /// What decided the intervals.
+    /// Rule that determined the intervals.
     pub bound: Bound,
     /// Predicted effective training time ratio.
     pub ettr: f64,
-    /// What else could be done, on the last tier alone.
+    /// Alternatives on the last tier alone.
     pub alternatives: Vec<Alternative>,
 }
 
 impl Question {
-    /// Answers it.
+    /// Computes the plan.
     pub fn answer(&self) -> Result<Plan, PlanError> {
         self.check()?;
         let levels = self.levels();
@@ -208,7 +208,7 @@ impl Question {
             figure(of("restore time"), tier.restore_s, seconds, time(tier.restore_s))?;
             let share = positive(tier.covers) && tier.covers <= 1.0;
             figure(of("covered share"), tier.covers, "above 0 and at most 1", share)?;
-            // A tier that is said to survive everything takes nothing from the last one's place.
+            // A last tier that covers everything may follow a tier of equal coverage.
             let last = at + 1 == self.tiers.len() && tier.covers == 1.0;
             if let Some(below) = below.filter(|below| below.covers >= tier.covers && !last) {
                 let (tier, covers, below) = (tier.name.clone(), tier.covers, below.name.clone());
@@ -225,7 +225,7 @@ impl Question {
         }
     }
 
-    /// The share of failures that a tier is believed to survive; 0 where there is no such tier.
+    /// Returns the share of failures that a tier is assumed to survive; 0 if there is no such tier.
     pub fn believed(&self, at: usize) -> f64 {
         let most = if at + 1 == self.tiers.len() { 1.0 } else { 1.0 - DOUBT };
         self.tiers.get(at).map_or(0.0, |tier| tier.covers.min(most))
@@ -250,14 +250,14 @@ impl Question {
         self.tiers.iter().enumerate().map(level).collect()
     }
 
-    /// Bounds and budget stretch or shrink the whole pattern, so that it stays nested.
+    /// Applies bounds and budget by scaling the whole pattern, so that it remains nested.
     fn bounded(&self, levels: &[Level], free: Pattern) -> (Pattern, Bound) {
         let shortest = free.intervals_s.iter().flatten().copied().fold(f64::INFINITY, f64::min);
-        // The budget is for all tiers: as if the shortest interval bore the whole cost.
+        // The budget covers all tiers, so apply it as if the shortest interval carried the whole cost.
         let (bounded, bound) = self.limits.apply(shortest, free.blocking(levels) * shortest);
         match bound {
             Bound::Optimum => (free, bound),
-            // No bound makes a tier faster than it is.
+            // No bound may schedule images faster than the tier can take them.
             _ => (
                 free.stretched(levels, (bounded / shortest).max(least_factor(levels, &free))),
                 bound,
@@ -265,7 +265,7 @@ impl Question {
         }
     }
 
-    /// Makes the shortest interval a whole number of steps, never shorter than a budget allows.
+    /// Rounds the shortest interval to whole steps, never below the budget.
     fn in_whole_steps(&self, levels: &[Level], found: Pattern) -> Pattern {
         let shortest = found
             .intervals_s
@@ -276,7 +276,7 @@ impl Question {
         let Some(step) = self.step_s else { return found };
         let nearest = (shortest / step).round().max(1.0);
         let too_short = self.limits.budget.is_some() || nearest * step / shortest < least_factor(levels, &found);
-        // A little is forgiven: a whole number must not become the next one by the last digit.
+        // Tolerance of 1e-9 steps, so that a rounding error does not add a step.
         let up = (shortest / step - 1e-9).ceil().max(1.0);
         let steps = if too_short { up } else { nearest };
         found.stretched(levels, steps * step / shortest)
@@ -296,7 +296,7 @@ impl Question {
             ("fixed 30 min", FIXED_S),
         ];
         let rules = rules.into_iter().map(|(name, interval)| {
-            // What is under way must end before the next begins, whatever the rule says.
+            // An image must end before the next begins, also under a fixed rule.
             let interval_s = interval.max(alone.shortest_s);
             Alternative {
                 name: format!("{name}, {} only", self.tiers[self.tiers.len() - 1].name),
@@ -309,7 +309,7 @@ impl Question {
     }
 }
 
-/// The factor below which some tier would have to take images faster than it can.
+/// Returns the smallest factor at which every tier can still take its images in time.
 fn least_factor(levels: &[Level], found: &Pattern) -> f64 {
     let used = levels.iter().zip(&found.intervals_s);
     used.filter_map(|(level, interval)| Some(level.shortest_s / (*interval)?))

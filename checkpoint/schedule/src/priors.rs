@@ -1,4 +1,4 @@
-//! Published failure rates: what to believe before a cluster has failed.
+//! Published failure rates, as priors for a cluster without failures of its own.
 
 use std::sync::OnceLock;
 
@@ -6,30 +6,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::rates::{Rate, Rates, Scope};
 
-/// Failures that a published figure counts for. Small on purpose: after so many of the cluster's own failures, its own
+/// Weight of a published figure, in failures. Small on purpose: after this many failures of its own, the cluster's
 /// record weighs as much as the publication.
 pub const PRIOR_WEIGHT: f64 = 2.0;
 
-/// A published figure.
+/// Published failure figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prior {
-    /// Short name.
+    /// Short name of the publication, for lookup.
     pub id: String,
-    /// The publication.
+    /// Title of the publication.
     pub title: String,
-    /// Where it can be read.
+    /// Address of the publication.
     pub url: String,
-    /// What was counted, in words.
+    /// Description of the counted population.
     pub population: String,
-    /// Failures that were counted.
+    /// Number of counted failures.
     pub failures: f64,
-    /// Over so many node-hours.
+    /// Observation time, node-hours.
     pub node_hours: f64,
-    /// Who split the figure over scopes, and how.
+    /// Author and method of the split over scopes.
     #[serde(default)]
     pub split: Option<String>,
-    /// Failures by scope; empty where the source does not tell.
+    /// Failures by scope; empty if the source does not report them.
     #[serde(default, rename = "scope")]
     scopes: Vec<Share>,
 }
@@ -48,7 +48,7 @@ struct Shelf {
 }
 
 impl Prior {
-    /// All that are built in; the first splits its figure over scopes and is the usual one.
+    /// Returns all built-in priors. The first has a split over scopes and is the default.
     pub fn all() -> &'static [Self] {
         static SHELF: OnceLock<Vec<Prior>> = OnceLock::new();
         SHELF.get_or_init(|| {
@@ -58,17 +58,17 @@ impl Prior {
         })
     }
 
-    /// The one with this name.
+    /// Returns the prior with this id.
     pub fn named(id: &str) -> Option<&'static Self> {
         Self::all().iter().find(|prior| prior.id == id)
     }
 
-    /// Failures a node-hour, all scopes together.
+    /// Returns the failures per node-hour over all scopes.
     pub fn per_node_hour(&self) -> f64 {
         self.failures / self.node_hours
     }
 
-    /// The share of failures that take this much with them. A source that does not tell borrows the split of the first.
+    /// Returns the share of failures of this scope. A source without a split uses that of the first prior.
     pub fn share(&self, scope: Scope) -> f64 {
         let told = if self.scopes.is_empty() {
             &Self::all()[0].scopes
@@ -84,7 +84,7 @@ impl Prior {
         here / all
     }
 
-    /// The belief it leads to: the published rate of each scope, counting for [`PRIOR_WEIGHT`] failures in all.
+    /// Returns the published rate of each scope as a belief with a total weight of [`PRIOR_WEIGHT`] failures.
     pub fn rates(&self) -> Rates {
         let hours = PRIOR_WEIGHT / self.per_node_hour();
         let mut rates = Rates::default();
@@ -124,14 +124,15 @@ mod tests {
         }
     }
 
-    /// Published: 7.9 h at 1,024 GPUs, 1.8 h (projected from a slightly higher observed MTTF) at 16,384, 47.7 days at 8 GPUs.
+    /// Published: 7.9 h at 1,024 GPUs, 1.8 h (projected from a slightly higher observed MTTF) at 16,384, 47.7 days at 8
+    /// GPUs.
     #[test]
     fn the_rate_of_rsc_1_is_near_the_published_times_between_failures() {
         let rate = Prior::named("meta-rsc-1").expect("built in").per_node_hour();
         let hours = |gpus: f64| 1.0 / (rate * gpus / 8.0);
         assert!((hours(16_384.0) - 1.8).abs() < 0.05, "{}", hours(16_384.0));
         assert!((hours(131_072.0) - 0.23).abs() < 0.01, "{}", hours(131_072.0));
-        // One failure in three hours, as told of the Llama 3 run.
+        // One failure in three hours, as reported for the Llama 3 run.
         let llama = Prior::named("llama3-2024").expect("built in").per_node_hour();
         assert!((1.0 / (llama * 2_048.0) - 3.1).abs() < 0.05);
     }

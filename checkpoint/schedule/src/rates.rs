@@ -1,6 +1,6 @@
-//! How often things fail: a Gamma belief for each class of failure, sharpened by what is observed.
+//! Failure rates: a Gamma belief per failure scope, updated by observations.
 //!
-//! Failures of a class come as a Poisson process with a rate `λ` a node-hour. Belief in `λ` is Gamma with shape `a`
+//! Failures of a scope are a Poisson process with a rate `λ` per node-hour. The belief in `λ` is Gamma with shape `a`
 //! (failures) and rate `b` (node-hours): observing `n` failures in `t` node-hours makes it `a + n`, `b + t`.
 
 use std::collections::BTreeMap;
@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::special::ln_gamma_p_inverse;
 
-/// What one failure takes with it, and so which copies survive it.
+/// Extent of one failure, which decides which copies survive it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
     /// The ranks; memory that the agent owns survives.
     Process,
-    /// A node with its memory and, until it is back, its disks.
+    /// A node with its memory and, until it returns, its disks.
     Node,
     /// Nodes that fail together: rack, switch, power.
     Domain,
 }
 
 impl Scope {
-    /// All, from least to most.
+    /// All scopes, from smallest to largest.
     pub const ALL: [Self; 3] = [Self::Process, Self::Node, Self::Domain];
 }
 
@@ -40,25 +40,25 @@ impl fmt::Display for Scope {
 /// Belief in one rate: Gamma with shape `failures` and rate `node_hours`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
-    /// Failures seen, and those that the prior counts for; above 0.
+    /// Observed failures plus the weight of the prior; above 0.
     pub failures: f64,
-    /// Node-hours in which they came; above 0.
+    /// Node-hours of observation; above 0.
     pub node_hours: f64,
 }
 
 impl Rate {
-    /// Takes in what was observed.
+    /// Adds an observation.
     pub fn observe(&mut self, failures: u64, node_hours: f64) {
         self.failures += failures as f64;
         self.node_hours += node_hours.max(0.0);
     }
 
-    /// Expected failures a node-hour.
+    /// Returns the expected failures per node-hour.
     pub fn mean(&self) -> f64 {
         self.failures / self.node_hours
     }
 
-    /// The rate that is not exceeded with this probability (0 to 1), failures a node-hour.
+    /// Returns the rate that is not exceeded with this probability (0 to 1), failures per node-hour.
     pub fn quantile(&self, probability: f64) -> f64 {
         let p = probability.clamp(0.0, 1.0);
         let a = self.failures;
@@ -68,12 +68,12 @@ impl Rate {
         if p == 1.0 {
             return f64::INFINITY;
         }
-        // A logarithm, because for a small shape the low quantiles span hundreds of powers of ten.
+        // Computed as a logarithm: for a small shape, low quantiles span hundreds of powers of ten.
         ln_gamma_p_inverse(a, p).exp() / self.node_hours
     }
 }
 
-/// Beliefs by scope.
+/// Failure rate beliefs by scope.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rates(BTreeMap<Scope, Rate>);
@@ -84,34 +84,34 @@ impl Rates {
         self.0.insert(scope, rate);
     }
 
-    /// Takes in failures of one scope.
+    /// Adds observed failures of one scope.
     pub fn observe_failures(&mut self, scope: Scope, failures: u64) {
         if let Some(rate) = self.0.get_mut(&scope) {
             rate.observe(failures, 0.0);
         }
     }
 
-    /// Takes in node-hours, with or without a failure: silence is an observation too.
+    /// Adds observed node-hours to every scope; hours without a failure count too.
     pub fn observe_hours(&mut self, node_hours: f64) {
         self.0.values_mut().for_each(|rate| rate.observe(0, node_hours));
     }
 
-    /// The beliefs, from the least scope to the most.
+    /// Iterates over the beliefs, from the smallest scope to the largest.
     pub fn iter(&self) -> impl Iterator<Item = (Scope, &Rate)> {
         self.0.iter().map(|(scope, rate)| (*scope, rate))
     }
 
-    /// The belief of one scope.
+    /// Returns the belief of one scope.
     pub fn get(&self, scope: Scope) -> Option<&Rate> {
         self.0.get(&scope)
     }
 
-    /// Expected failures a node-hour, all scopes together.
+    /// Returns the expected failures per node-hour over all scopes.
     pub fn per_node_hour(&self) -> f64 {
         self.0.values().map(Rate::mean).sum()
     }
 
-    /// Expected failures a second of a job on so many nodes.
+    /// Returns the expected failures per second of a job on `nodes` nodes.
     pub fn per_second(&self, nodes: u32) -> f64 {
         self.per_node_hour() * f64::from(nodes) / 3_600.0
     }
@@ -172,7 +172,7 @@ mod tests {
             prop_assert!((gamma_p(a, low * b) - p).abs() < 1e-8);
         }
 
-        /// However strong the prior, enough of the cluster's own record wins.
+        /// Enough observations outweigh a prior of any strength.
         #[test]
         fn the_record_outweighs_the_prior(prior in 1e-6..1.0_f64, truth in 1e-5..1.0_f64) {
             let mut rate = Rate { failures: 2.0, node_hours: 2.0 / prior };

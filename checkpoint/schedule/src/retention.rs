@@ -1,7 +1,7 @@
-//! Which committed checkpoints stay.
+//! Selection of the committed checkpoints to retain.
 //!
-//! Every rule names checkpoints to keep; what none names goes. The newest always stays, and so does whatever a kept one
-//! still needs: a delta names chunks that lie in the files of earlier ones.
+//! Every rule selects checkpoints to retain; all others may be removed. The newest is always retained, and so is every
+//! checkpoint that a retained one depends on: a delta borrows chunks that lie in the files of earlier ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,42 +9,42 @@ pub use rankguard_model::{Best, Good, Retention};
 use rankguard_model::{Step, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// A committed checkpoint as retention sees it.
+/// Committed checkpoint with the attributes that retention uses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kept<Id> {
-    /// Which one.
+    /// Id of the checkpoint.
     pub id: Id,
-    /// Its step.
+    /// Step of the checkpoint.
     pub step: Step,
-    /// When it was committed.
+    /// Time of the commit.
     pub at: Timestamp,
-    /// What was measured at its step; numbers that are none (NaN) are never the best.
+    /// Metric values at this step, by name. NaN is never the best.
     pub metrics: BTreeMap<String, f64>,
-    /// Earlier checkpoints in whose files some of its chunks lie.
+    /// Earlier checkpoints that store some of its chunks.
     pub needs: Vec<Id>,
-    /// Somebody is reading it.
+    /// True if a reader holds a lease.
     pub leased: bool,
 }
 
-/// Why a checkpoint stays.
+/// Reason why a checkpoint is retained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
-    /// It is one of the newest.
+    /// Among the newest checkpoints.
     Last,
-    /// Its step is a round one.
+    /// The step is a multiple of the configured number.
     EverySteps,
-    /// It is the first of its stretch of time.
+    /// The first of its time period.
     EveryTime,
-    /// It is one of the best.
+    /// Among the best by the configured metric.
     Best,
-    /// Somebody is reading it.
+    /// A reader holds a lease.
     Leased,
-    /// One that stays needs it.
+    /// A retained checkpoint depends on it.
     Needed,
 }
 
-/// What stays, each with its reasons; everything else may go.
+/// Returns the checkpoints to retain, each with its reasons; all others may be removed.
 pub fn stay<Id: Copy + Ord>(rules: &Retention, all: &[Kept<Id>]) -> BTreeMap<Id, BTreeSet<Why>> {
     let mut stays: BTreeMap<Id, BTreeSet<Why>> = BTreeMap::new();
     let mut by_age: Vec<&Kept<Id>> = all.iter().collect();
@@ -74,7 +74,7 @@ pub fn stay<Id: Copy + Ord>(rules: &Retention, all: &[Kept<Id>]) -> BTreeMap<Id,
     if let Some(best) = &rules.best {
         let metric = |one: &Kept<Id>| one.metrics.get(&best.metric).copied().filter(|value| !value.is_nan());
         let mut ranked: Vec<(f64, &Kept<Id>)> = by_age.iter().filter_map(|one| Some((metric(one)?, *one))).collect();
-        // Of equals the newer is better.
+        // For equal values the newer one ranks first.
         ranked.sort_by(|(one, a), (other, b)| {
             let order = one.total_cmp(other);
             let order = if best.good == Good::Low { order } else { order.reverse() };
@@ -84,7 +84,7 @@ pub fn stay<Id: Copy + Ord>(rules: &Retention, all: &[Kept<Id>]) -> BTreeMap<Id,
             keep(one.id, Why::Best);
         }
     }
-    // Whatever a kept one needs stays too, and what that needs.
+    // Retain dependencies transitively.
     let needs: BTreeMap<Id, &[Id]> = all.iter().map(|one| (one.id, one.needs.as_slice())).collect();
     let mut open: Vec<Id> = stays.keys().copied().collect();
     while let Some(id) = open.pop() {

@@ -1,4 +1,4 @@
-//! Functions that the standard library lacks: logarithm of the gamma function, incomplete gamma function.
+//! Special functions that the standard library lacks: logarithm of the gamma function, incomplete gamma function.
 
 /// Lanczos coefficients for g = 7, n = 9; relative error below 1e-14 for positive arguments.
 const LANCZOS: [f64; 9] = [
@@ -13,10 +13,10 @@ const LANCZOS: [f64; 9] = [
     1.505_632_735_149_311_6e-7,
 ];
 
-/// `ln Γ(x)` for `x > 0`.
+/// Returns `ln Γ(x)` for `x > 0`.
 pub fn ln_gamma(x: f64) -> f64 {
     if x < 0.5 {
-        // Reflection keeps small arguments accurate.
+        // Reflection formula, accurate for small arguments.
         let sine = (std::f64::consts::PI * x).sin();
         return (std::f64::consts::PI / sine).ln() - ln_gamma(1.0 - x);
     }
@@ -30,8 +30,8 @@ pub fn ln_gamma(x: f64) -> f64 {
     0.5 * (2.0 * std::f64::consts::PI).ln() + (x + 0.5) * shifted.ln() - shifted + sum.ln()
 }
 
-/// The regularised lower incomplete gamma function `P(a, x)`, for `a > 0` and `x >= 0`: the distribution function at `x`
-/// of a Gamma variable with shape `a` and rate 1.
+/// Returns the regularised lower incomplete gamma function `P(a, x)`, for `a > 0` and `x >= 0`: the distribution
+/// function at `x` of a Gamma variable with shape `a` and rate 1.
 pub fn gamma_p(a: f64, x: f64) -> f64 {
     if x <= 0.0 {
         0.0
@@ -42,7 +42,7 @@ pub fn gamma_p(a: f64, x: f64) -> f64 {
     }
 }
 
-/// The upper one, `Q(a, x) = 1 - P(a, x)`, accurate also where it is tiny.
+/// Returns the upper function `Q(a, x) = 1 - P(a, x)`, accurate also for tiny results.
 pub fn gamma_q(a: f64, x: f64) -> f64 {
     if x <= 0.0 {
         1.0
@@ -53,13 +53,14 @@ pub fn gamma_q(a: f64, x: f64) -> f64 {
     }
 }
 
-/// The logarithm of the `x` with `P(a, x) = p`, for `a > 0` and `p` between 0 and 1.
+/// Returns the logarithm of the `x` with `P(a, x) = p`, for `a > 0` and `p` between 0 and 1.
 ///
-/// Newton's method on the logarithm of `P` as a function of that of `x`, which is concave: from the left it never goes too
-/// far, so it ends wherever it begins. Near the end the curve is followed instead of the line (Halley's method).
+/// Newton's method on the logarithm of `P` as a function of `ln x`, which is concave: a step from the left never
+/// overshoots, so the iteration converges from any start. Steps are corrected for curvature if the correction is small
+/// (Halley's method).
 pub fn ln_gamma_p_inverse(a: f64, p: f64) -> f64 {
     let (ln_p, ln_gamma) = (p.ln(), ln_gamma(a));
-    // P(a, x) lies below x^a / Γ(a + 1), so what is looked for lies above.
+    // P(a, x) lies below x^a / Γ(a + 1), so the solution lies above this bound.
     let lowest = (ln_p + ln_gamma + a.ln()) / a;
     // Wilson and Hilferty (1931): the cube root is nearly normal.
     let root = 1.0 - 1.0 / (9.0 * a) + normal_quantile(p) / (3.0 * a.sqrt());
@@ -71,7 +72,7 @@ pub fn ln_gamma_p_inverse(a: f64, p: f64) -> f64 {
     for _ in 0..MOST_STEPS {
         let x = ln_x.exp();
         let ln_factor = a * ln_x - x - ln_gamma;
-        // The logarithm of what is reached here, and how far off it is by its own slope.
+        // Logarithm of P(a, x) at the current x, and the reciprocal of its slope in ln x.
         let (ln_found, over_slope) = if x < a + 1.0 {
             let sum = series(a, x);
             (sum.ln() + ln_factor, sum)
@@ -87,7 +88,7 @@ pub fn ln_gamma_p_inverse(a: f64, p: f64) -> f64 {
             break;
         }
         ln_x = (ln_x - step).max(lowest);
-        // What is wrong after a step is about the cube of what was wrong before it, times `a`: less than a number holds.
+        // The error after a step is about the cube of the error before it, times `a`: below f64 precision.
         if step.abs() * (1.0 + a).cbrt() < 2e-5 {
             break;
         }
@@ -95,11 +96,11 @@ pub fn ln_gamma_p_inverse(a: f64, p: f64) -> f64 {
     ln_x
 }
 
-/// Steps after which the search is as near as it gets: of 1 to 3 that it takes where neither end is near.
+/// Maximum number of iterations; 1 to 3 suffice unless `p` is near 0 or 1.
 const MOST_STEPS: u32 = 60;
 
-/// Where the standard normal distribution reaches `p`, to seven digits (Wichura 1988, AS 241): near enough for a beginning that
-/// most often needs one step.
+/// Returns the quantile of the standard normal distribution at `p`, to seven digits (Wichura 1988, AS 241): close
+/// enough for a start value that usually needs one step.
 fn normal_quantile(p: f64) -> f64 {
     let from_half = p - 0.5;
     if from_half.abs() <= 0.425 {
@@ -120,17 +121,17 @@ fn normal_quantile(p: f64) -> f64 {
     far.copysign(from_half)
 }
 
-/// Terms beyond which neither expansion changes any more; each needs about `sqrt(a)` of them.
+/// Number of terms after which both expansions have converged; each needs about `sqrt(a)`.
 fn terms(a: f64) -> u32 {
     (200.0 + 20.0 * a.sqrt()).min(1e7) as u32
 }
 
-/// `x^a exp(-x) / Γ(a)`: how fast `P(a, x)` rises with the logarithm of `x`.
+/// Returns `x^a exp(-x) / Γ(a)`: the derivative of `P(a, x)` with respect to `ln x`.
 pub(crate) fn factor(a: f64, x: f64) -> f64 {
     (a * x.ln() - x - ln_gamma(a)).exp()
 }
 
-/// `P(a, x)` over its factor.
+/// Returns `P(a, x)` divided by its factor, as a power series.
 fn series(a: f64, x: f64) -> f64 {
     let (mut term, mut sum, mut n) = (1.0 / a, 1.0 / a, a);
     for _ in 0..terms(a) {
@@ -144,7 +145,7 @@ fn series(a: f64, x: f64) -> f64 {
     sum
 }
 
-/// `Q(a, x)` over its factor: Lentz's method.
+/// Returns `Q(a, x)` divided by its factor, by Lentz's method.
 fn continued_fraction(a: f64, x: f64) -> f64 {
     const TINY: f64 = 1e-300;
     let mut b = x + 1.0 - a;
@@ -167,7 +168,7 @@ fn continued_fraction(a: f64, x: f64) -> f64 {
     h
 }
 
-/// The logarithm of the number of sets of `k` among `n`.
+/// Returns the logarithm of the binomial coefficient `n` over `k`.
 pub(crate) fn ln_choose(n: usize, k: usize) -> f64 {
     let ln_factorial = |n: usize| ln_gamma(n as f64 + 1.0);
     if k == 0 || k == n {
@@ -190,7 +191,7 @@ mod tests {
         assert!((ln_gamma(0.5) - std::f64::consts::PI.sqrt().ln()).abs() < 1e-13);
     }
 
-    /// The three values that come with AS 241, and that of a half.
+    /// The three published values of AS 241, and the quantile of one half.
     #[test]
     fn the_normal_distribution_is_undone_to_seven_digits() {
         for (p, z) in [

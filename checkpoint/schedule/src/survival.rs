@@ -1,14 +1,14 @@
-//! Whether copies survive: the exact probability that a placement of copies outlives `k` losses among its nodes, all
-//! sets of `k` nodes being equally likely.
+//! Exact probability that a placement of copies survives `k` losses among its nodes, all sets of `k` nodes being
+//! equally likely.
 //!
-//! A placement is made of independent parts. Within a part of `n` nodes, of all sets of `i` losses a share `q_i` is
-//! survived; parts are joined by the hypergeometric distribution of losses over them. Everything is a sum of positive
-//! terms, so no digits are lost at any size, and nothing must divide anything.
+//! A placement consists of independent parts. Within a part of `n` nodes, a share `q_i` of all sets of `i` losses is
+//! survived; parts are combined by the hypergeometric distribution of losses over them. Everything is a sum of positive
+//! terms, so no digits are lost at any size, and group sizes need not divide the number of nodes.
 //!
-//! Parity whose sums lie outside of its group is no such part: see [`crate::lanes`].
+//! Parity stored outside of its group is not such a part: see [`crate::lanes`].
 //!
-//! Absent: losses that come together (a rack, a switch). Place copies in different failure domains, and count domains
-//! as nodes here to ask about those.
+//! Not modelled: losses that occur together (a rack, a switch). Place copies in different failure domains, and count
+//! domains as nodes here to compute those.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,31 +18,32 @@ use crate::special::ln_choose;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "part", rename_all = "kebab-case")]
 pub enum Part {
-    /// Any `tolerates` of the nodes may be lost: full copies on all (`nodes - 1`), XOR (1), Reed-Solomon (its parities).
+    /// Any `tolerates` of the nodes may be lost: full copies on all (`nodes - 1`), XOR (1), Reed-Solomon (its
+    /// parities).
     Group {
-        /// Its nodes.
+        /// Number of nodes.
         nodes: u32,
-        /// Losses that it survives, whichever they are.
+        /// Number of losses that it survives, for any set of nodes.
         tolerates: u32,
     },
-    /// Each node's state is on itself and the next `copies - 1`: lost when `copies` neighbours are.
+    /// The state of each node is on itself and the next `copies - 1`: lost if `copies` neighbours are lost.
     Ring {
-        /// Its nodes.
+        /// Number of nodes.
         nodes: u32,
-        /// Copies of each state, the own one included.
+        /// Copies of each state, including the own one.
         copies: u32,
     },
 }
 
 impl Part {
-    /// Its nodes.
+    /// Returns the number of nodes.
     pub fn nodes(self) -> u32 {
         match self {
             Self::Group { nodes, .. } | Self::Ring { nodes, .. } => nodes,
         }
     }
 
-    /// For each number of losses up to `most`, the share of their sets that is survived.
+    /// For each number of losses up to `most`, returns the share of loss sets that is survived.
     fn shares(self, most: usize) -> Vec<f64> {
         let nodes = self.nodes() as usize;
         let most = most.min(nodes);
@@ -53,8 +54,8 @@ impl Part {
     }
 }
 
-/// Copies of `copies` in groups of that size. The rest that fills no group: with GEMINI's rule, the last whole group
-/// and the rest form one ring.
+/// Divides nodes into groups of `copies` full copies. If the division leaves a rest, the last whole group and the rest
+/// form one ring (GEMINI's rule).
 pub fn groups(nodes: u32, copies: u32) -> Vec<Part> {
     let copies = copies.max(1);
     let (whole, rest) = (nodes / copies, nodes % copies);
@@ -73,12 +74,12 @@ pub fn groups(nodes: u32, copies: u32) -> Vec<Part> {
     parts
 }
 
-/// One ring over all nodes.
+/// Returns one ring over all nodes.
 pub fn one_ring(nodes: u32, copies: u32) -> Vec<Part> {
     vec![Part::Ring { nodes, copies }]
 }
 
-/// Probability that every state is still somewhere after `lost` nodes were lost; 0 when there are fewer nodes.
+/// Returns the probability that every state has a copy left after `lost` nodes were lost; 0 if there are fewer nodes.
 pub fn survival(parts: &[Part], lost: u32) -> f64 {
     let lost = lost as usize;
     let all: usize = parts.iter().map(|part| part.nodes() as usize).sum();
@@ -110,8 +111,8 @@ pub fn survival(parts: &[Part], lost: u32) -> f64 {
     survived[lost].min(1.0)
 }
 
-/// Share of sets of `lost` among the nodes of a ring in which no `copies` neighbours are all lost. Nodes are looked at
-/// one by one; kept are the run of losses at the beginning (it meets the end) and the present one.
+/// Returns the share of sets of `lost` nodes of a ring in which no `copies` neighbours are all lost. Dynamic
+/// programming over the nodes; the state is the run of losses at the start (adjacent to the end) and the current run.
 fn ring(nodes: usize, copies: usize, lost: usize) -> f64 {
     if lost == 0 {
         return 1.0;
@@ -124,7 +125,7 @@ fn ring(nodes: usize, copies: usize, lost: usize) -> f64 {
     }
     let runs = copies;
     let at = |l: usize, first: usize, run: usize| (l * runs + first) * runs + run;
-    // While only losses were seen, the first run is the present one and `open` holds the probability.
+    // While all nodes so far are lost, the first run is also the current one and `open` holds the probability.
     let mut state = vec![0.0; (lost + 1) * runs * runs];
     let mut open = 1.0;
     for seen in 0..nodes {

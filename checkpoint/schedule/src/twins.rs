@@ -1,48 +1,49 @@
-//! Replicas that must be equal and are not: the alarm for silent data corruption.
+//! Comparison of data-parallel replicas, to detect silent data corruption.
 //!
-//! Ranks of a data-parallel group hold the same box of a tensor, and every box is cut into chunks the same way, so equal
-//! boxes have equal chunk digests. Where they differ, some processor or memory computed something else and nobody said
-//! so. With three or more replicas the majority tells who; with two only that there is something.
+//! Ranks of a data-parallel group hold the same box of a tensor, and every box is cut into chunks the same way, so
+//! equal boxes have equal chunk digests. A difference means that some processor or memory computed a wrong result
+//! without reporting an error. With three or more replicas a majority identifies the suspects; with two, only the
+//! difference is known.
 
 use std::collections::BTreeMap;
 
 use rankguard_model::Rank;
 use serde::{Deserialize, Serialize};
 
-/// One rank's copy of a box, of the same step as all others that are compared.
+/// Copy of a box on one rank, of the same step as all others that are compared.
 #[derive(Debug, Clone, Copy)]
 pub struct Replica<'a, D> {
-    /// Who holds it.
+    /// Rank that holds the copy.
     pub rank: Rank,
-    /// Name of the tensor.
+    /// Full name of the tensor.
     pub tensor: &'a str,
-    /// Where the box begins in the tensor.
+    /// First element of the box in the tensor.
     pub offset: &'a [u64],
-    /// Its shape.
+    /// Extent of the box, elements.
     pub shape: &'a [u64],
-    /// Bytes of a chunk; boxes that are cut differently cannot be compared.
+    /// Chunk size, bytes. Boxes with different chunk sizes cannot be compared.
     pub chunk_bytes: u64,
-    /// Digests of its chunks, in order.
+    /// Digests of the chunks, in order.
     pub digests: &'a [D],
 }
 
-/// A box whose replicas differ.
+/// Box with replicas that differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// Name of the tensor.
+    /// Full name of the tensor.
     pub tensor: String,
-    /// Where the box begins in the tensor.
+    /// First element of the box in the tensor.
     pub offset: Vec<u64>,
-    /// Its shape.
+    /// Extent of the box, elements.
     pub shape: Vec<u64>,
     /// Chunks of the box that differ, counted from its beginning.
     pub chunks: Vec<u32>,
-    /// Ranks that agree with each other, the largest group first.
+    /// Groups of ranks with equal content, the largest group first.
     pub groups: Vec<Vec<Rank>>,
 }
 
 impl Difference {
-    /// Ranks that disagree with a majority of all; empty where there is none, as with two replicas.
+    /// Returns the ranks that disagree with a majority of all; empty without a majority, as with two replicas.
     pub fn suspects(&self) -> Vec<Rank> {
         let all: usize = self.groups.iter().map(Vec::len).sum();
         match self.groups.split_first() {
@@ -55,7 +56,7 @@ impl Difference {
         }
     }
 
-    /// All ranks that hold the box.
+    /// Returns all ranks that hold the box, sorted.
     pub fn ranks(&self) -> Vec<Rank> {
         let mut ranks: Vec<Rank> = self.groups.iter().flatten().copied().collect();
         ranks.sort();
@@ -63,7 +64,7 @@ impl Difference {
     }
 }
 
-/// Compares all replicas of every box. Boxes that only one rank holds, or that are cut differently, say nothing.
+/// Compares all replicas of every box. Boxes that only one rank holds, or that have different chunk sizes, are skipped.
 pub fn differences<'a, D: Ord + 'a>(replicas: impl IntoIterator<Item = Replica<'a, D>>) -> Vec<Difference> {
     let mut boxes: BTreeMap<_, BTreeMap<&[D], Vec<Rank>>> = BTreeMap::new();
     for replica in replicas {
@@ -169,7 +170,7 @@ mod tests {
     }
 
     proptest! {
-        /// Equal replicas never raise an alarm; one flipped digest always does, naming tensor, chunk and rank.
+        /// Equal replicas never raise an alarm; one flipped digest always does, with tensor, chunk and rank.
         #[test]
         fn exactly_the_flipped_one_is_found(
             tensors in prop::collection::vec(prop::collection::vec(any::<u64>(), 1..6), 1..5), ranks in 3..8_u32, which in any::<prop::sample::Index>(), who in any::<prop::sample::Index>(),

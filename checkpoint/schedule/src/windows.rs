@@ -1,23 +1,24 @@
-//! Saves through windows beside saves of whole images: less memory, for saves that wait for the disk.
+//! Comparison of saves through windows with saves of whole images: less memory, but the trainer waits for the disk.
 
 use serde::{Deserialize, Serialize};
 
-/// One node's images, and how long they take.
+/// State size, window size and transfer times of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Passing {
     /// State of all ranks of the node, bytes.
     pub state: u64,
-    /// Windows of all of them, bytes.
+    /// Windows of all ranks of the node, bytes.
     pub windows: u64,
-    /// Copying the state, seconds.
+    /// Time to copy the state, seconds.
     pub copy_s: f64,
-    /// Writing it, seconds.
+    /// Time to write the state to disk, seconds.
     pub write_s: f64,
 }
 
 impl Passing {
-    /// How long a save holds up the trainer: when the last byte is copied, all but the last window has been written. Never
-    /// less than the copy. Measured with 64 MiB for a GiB of each of two ranks: 1.11 of a write, of which commits took 1.16.
+    /// Returns how long a save blocks the trainer, seconds: when the last byte is copied, all but the last window has
+    /// been written. Never less than the copy. Measured with 64 MiB windows and two ranks of 1 GiB each, in units of an
+    /// O_DIRECT write: blocked for 1.11, committed after 1.16.
     pub fn blocking_s(&self) -> f64 {
         let through = match self.state {
             0 => 0.0,
@@ -26,26 +27,26 @@ impl Passing {
         self.copy_s.max(self.write_s * through)
     }
 
-    /// How long until the image can be used.
+    /// Returns the time until the image is usable, seconds.
     pub fn latency_s(&self) -> f64 {
         self.copy_s.max(self.write_s)
     }
 }
 
-/// What a job should do.
+/// Recommended way to save.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Prefer {
-    /// Whole images.
+    /// Save whole images.
     Whole,
-    /// Windows.
+    /// Save through windows.
     Windows,
-    /// There is room for neither.
+    /// Neither fits in memory.
     Neither,
 }
 
-/// Of two ways that each have room or not, and a predicted effective training time ratio: what has room, and of two that
-/// have, what loses less. Whole images where both are the same: they alone can be copied to other nodes.
+/// Selects between two ways to save, each given as (fits in memory, predicted effective training time ratio): the one
+/// that fits, or the better ratio if both fit. Whole images win a tie, because only they can be copied to other nodes.
 pub fn prefer(whole: (bool, f64), windows: (bool, f64)) -> Prefer {
     match (whole, windows) {
         ((false, _), (false, _)) => Prefer::Neither,
@@ -82,7 +83,7 @@ mod tests {
         assert_eq!(none.blocking_s(), 2.0);
     }
 
-    /// Two ranks of 1 GiB each with 64 MiB, in units of an O_DIRECT write of the same run.
+    /// Two ranks of 1 GiB each with 64 MiB windows, in units of an O_DIRECT write of the same run.
     #[test]
     fn the_formula_is_near_what_was_measured() {
         let measured = Passing {

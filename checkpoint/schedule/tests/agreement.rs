@@ -1,7 +1,8 @@
-//! Ranks, a controller and a network that delays, loses, doubles and reorders, while any of them restarts at any moment.
+//! Random walks over ranks, a controller and a network that delays, loses, duplicates and reorders messages, while any
+//! of them restarts at any moment.
 //!
-//! Every image carries what the rank really held: the generation, and how many steps had changed its state. A commit is
-//! judged by that, never by what the messages say.
+//! Every image carries the true state of the rank: the generation, and the number of steps that changed its state.
+//! Commits are judged by that, never by message contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,18 +12,18 @@ use rankguard_model::{CheckpointCall, Generation, Rank, Step};
 
 const STEP_MS: f64 = 1_000.0;
 
-/// One thing that happens.
+/// One event of a random walk.
 #[derive(Debug, Clone)]
 enum Happens {
-    /// A rank of the present generation ends a step, if the others let it: they exchange gradients every step.
+    /// A rank of the current generation ends a step, if the others allow it: they exchange gradients every step.
     Steps(prop::sample::Index),
     /// A rank that a fence has not reached yet ends a step.
     ZombieSteps(prop::sample::Index),
-    /// A rank jumps over steps (it skips a batch).
+    /// A rank skips steps (it skips a batch).
     Jumps(prop::sample::Index),
-    /// A message arrives; it may be any that is under way.
+    /// Any message in transit arrives.
     Arrives(prop::sample::Index),
-    /// A message arrives and is under way still.
+    /// A message arrives and remains in transit (duplicate).
     ArrivesTwice(prop::sample::Index),
     /// A message is lost.
     IsLost(prop::sample::Index),
@@ -30,9 +31,9 @@ enum Happens {
     Calls,
     /// The controller calls a rule.
     Rules(u64),
-    /// The controller says again what it called.
+    /// The controller repeats its calls.
     Repeats,
-    /// The controller dies and comes back from its journal.
+    /// The controller restarts from its journal.
     ControllerRestarts,
     /// A rank dies: the next generation starts from the newest commit.
     GenerationEnds(u32),
@@ -55,7 +56,7 @@ fn happens() -> impl Strategy<Value = Happens> {
     ]
 }
 
-/// What a rank held when it took an image. The truth, which no message can change.
+/// True state of a rank when it took an image; no message can change it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Held {
     generation: Generation,
@@ -76,7 +77,7 @@ enum Message {
     Progress(Generation, Step),
 }
 
-/// What the controller takes in; its journal.
+/// Journal entry of the controller.
 #[derive(Debug, Clone)]
 enum Entry {
     Heard(Message),
@@ -93,7 +94,7 @@ struct Controller {
     newest: Step,
     words: Vec<Word>,
     tally: Tally<Held>,
-    /// Committed: the truth of each image.
+    /// Commits, with the true state of each image.
     commits: Vec<(Generation, Step, BTreeMap<Rank, Held>)>,
 }
 
@@ -170,7 +171,7 @@ struct Node {
     world: u32,
     follower: Follower,
     steps: Step,
-    /// The truth: steps of which it took an image.
+    /// Ground truth: steps of which the rank took an image.
     taken: BTreeSet<Step>,
 }
 
@@ -180,7 +181,7 @@ struct World {
     nodes: Vec<Node>,
     zombies: Vec<Node>,
     under_way: Vec<Message>,
-    /// The truth: ranks that passed a step of a generation without an image of it.
+    /// Ground truth: steps of a generation that some rank passed without an image.
     missed: BTreeSet<(Generation, Step)>,
 }
 
@@ -237,7 +238,7 @@ impl World {
         };
         let generation = node.follower.generation();
         if let Heard::TooLate { step } = node.follower.hear(word) {
-            // A late rule is no attempt at a step.
+            // A late rule is not an attempt at a step.
             if matches!(word.call, CheckpointCall::At { .. }) && !node.taken.contains(&step) {
                 self.missed.insert((generation, step));
                 self.under_way.push(Message::Missed(generation, step));
@@ -245,7 +246,7 @@ impl World {
         }
     }
 
-    /// A rank ends `by` steps at once. Gives what it sends.
+    /// Ends `by` steps of a rank at once. Returns the messages that it sends.
     fn end_step(node: &mut Node, by: u64, missed: &mut BTreeSet<(Generation, Step)>) -> Vec<Message> {
         node.steps = Step(node.steps.0 + by);
         let generation = node.follower.generation();
@@ -321,7 +322,7 @@ impl World {
         }
     }
 
-    /// Judged by what ranks really held.
+    /// Checks all commits against the true state of the ranks.
     fn judge(&self) -> Result<(), TestCaseError> {
         let mut last = None;
         for (generation, step, images) in &self.controller.commits {
@@ -360,7 +361,7 @@ proptest! {
         }
     }
 
-    /// After any history, a call is kept as soon as messages flow: delays of up to `delay` steps, none lost.
+    /// After any history, a call succeeds once messages flow: delays of up to `delay` steps, none lost.
     #[test]
     fn a_step_is_agreed_on_once_messages_flow(
         world in 1..4_u32, script in prop::collection::vec(happens(), 0..150), delay in 0..40_usize,
@@ -396,9 +397,9 @@ proptest! {
         all.judge()?;
     }
 
-    /// The controller was away for longer than it remembers attempts (RG-5). Each agent tells what its rank has saved
-    /// meanwhile in order, and how far the others are by then is anybody's guess: the newest step that all have is whole, and
-    /// telling it twice changes nothing.
+    /// The controller was away for longer than it retains attempts (RG-5). Each agent reports in order what its rank
+    /// saved meanwhile, interleaved at random: the newest step that all have is whole, and repeated reports change
+    /// nothing.
     #[test]
     fn what_was_saved_while_the_controller_was_away_is_whole_when_all_have_told(
         newest in 1..60_u64,
@@ -416,7 +417,7 @@ proptest! {
             told[rank] += 1;
             tell(rank, told[rank]);
         }
-        // Whoever is left tells the rest at once, one agent after the other.
+        // The remaining images are reported at once, one agent after the other.
         for rank in 0..steps.len() {
             let from = if twice { 1 } else { told[rank] + 1 };
             for step in from..=steps[rank] {
@@ -428,7 +429,7 @@ proptest! {
         prop_assert_eq!(whole, Some((newest, expected)));
     }
 
-    /// Without any call, every rank takes the images of its rule, and nothing else: the controller may be away (RG-5).
+    /// Without any call, every rank takes exactly the images of its rule: the controller may be away (RG-5).
     #[test]
     fn the_rule_alone_checkpoints_without_a_controller(every in 1..20_u64, steps in 1..200_u64, world in 1..4_u32) {
         let mut tally = Tally::default();

@@ -1,4 +1,4 @@
-//! Intervals against the published and computed figures, and against brute force.
+//! Intervals compared with published and computed figures, and with brute force.
 
 use proptest::prelude::*;
 use rankguard_checkpoint_schedule::interval::*;
@@ -56,7 +56,7 @@ fn the_vectors_at_the_scale_of_language_models() {
 
 #[test]
 fn the_exact_form_keeps_its_digits_where_lambert_s_form_loses_them() {
-    // c = C/M of 1e-14: the root is sqrt(2c) - 2c/3, which e^(-c-1) cannot even tell from 1/e.
+    // c = C/M of 1e-14: the root is sqrt(2c) - 2c/3; e^(-c-1) is not even distinguishable from 1/e.
     let c = 1e-14_f64;
     let want = (2.0 * c).sqrt() - 2.0 * c / 3.0;
     close(exact(c, 1.0) / want, 1.0, 1e-12);
@@ -81,7 +81,7 @@ fn latency_forbids_more_snapshots_in_flight_than_there_is_room_for() {
 }
 
 proptest! {
-    /// No interval does better than the exact one, blocking or not, whatever restart and latency are.
+    /// No interval is better than the exact one, blocking or not, for any restart and latency.
     #[test]
     fn nothing_beats_the_exact_interval(
         mtbf in 60.0..1e7_f64, part in 1e-8..3.0_f64, restart in 0.0..1e3_f64, latency in 0.0..10.0_f64, other in 0.05..20.0_f64,
@@ -89,7 +89,7 @@ proptest! {
         let cost = part * mtbf;
         let best = exact(cost, mtbf);
         let at = |interval: f64| overhead_over_work(interval, cost, cost + latency, restart, mtbf);
-        // Where both are flat the last digits decide nothing.
+        // Tolerance for rounding errors where both are flat.
         prop_assert!(at(best) <= at(best * other) * (1.0 + 1e-9) + 1e-12, "{} {}", best, best * other);
     }
 
@@ -103,7 +103,8 @@ proptest! {
         }
     }
 
-    /// Young is never shorter than the exact form, and both agree while a checkpoint costs little of the time between failures.
+    /// Young is never shorter than the exact form, and both agree while a checkpoint is short against the time between
+    /// failures.
     #[test]
     fn young_is_the_limit_of_the_exact_form(mtbf in 60.0..1e7_f64, part in 1e-12..1e-4_f64) {
         let (exact, young) = (exact(part * mtbf, mtbf), young(part * mtbf, mtbf));

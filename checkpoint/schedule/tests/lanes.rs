@@ -1,9 +1,9 @@
-//! Parity outside of its group against every set of losses, and against what can be counted by hand.
+//! Parity outside of its group, compared with every set of losses and with results counted by hand.
 
 use proptest::prelude::*;
 use rankguard_checkpoint_schedule::lanes::{Lane, lanes_survival, smallest_fatal};
 
-/// Groups of `size` in a row, and the sums of each on the first nodes of the next.
+/// Consecutive groups of `size` nodes, with the parities of each on the first nodes of the next.
 fn row(nodes: u32, size: u32, parities: u32) -> Vec<Lane> {
     let groups = (0..nodes).step_by(size as usize);
     groups
@@ -14,14 +14,14 @@ fn row(nodes: u32, size: u32, parities: u32) -> Vec<Lane> {
         .collect()
 }
 
-/// Two groups of two, a sum of each on the other side: 0 1 | 2, and 2 3 | 0.
+/// Two groups of two, with one parity each on the other side: 0 1 | 2, and 2 3 | 0.
 #[test]
 fn four_nodes_with_one_parity_by_hand() {
     let lanes = row(4, 2, 1);
     for lost in 0..=1 {
         assert_eq!(lanes_survival(&lanes, 4, lost).probability, 1.0);
     }
-    // Of the six pairs only 1 and 3 lie in no lane together: each is rebuilt out of its neighbour and its sum.
+    // Of the six pairs only 1 and 3 share no lane: each is rebuilt from its neighbour and its parity.
     let two = lanes_survival(&lanes, 4, 2);
     assert!((two.probability - 1.0 / 6.0).abs() < 1e-12 && two.exact, "{two:?}");
     assert_eq!(
@@ -48,8 +48,8 @@ fn a_group_without_holders_survives_no_loss_and_holders_alone_cost_nothing() {
     assert_eq!(lanes_survival(&[lane], 4, 5).probability, 0.0);
 }
 
-/// 128 groups of 8 and 2 parities on other nodes: what the table of the research has for parity inside the group (0.9978) is
-/// a little better than it is where ten nodes instead of eight decide.
+/// 128 groups of 8 with 2 parities on other nodes: the research table gives 0.9978 for parity inside the group,
+/// slightly better than here, because ten nodes instead of eight decide.
 #[test]
 fn many_nodes_are_bounded_from_below_and_close() {
     let lanes = row(1_024, 8, 2);
@@ -58,10 +58,10 @@ fn many_nodes_are_bounded_from_below_and_close() {
         !found.exact && (0.994..0.9979).contains(&found.probability),
         "{found:?}"
     );
-    // Where both can be had they agree.
+    // The exact value and the bound agree if both are available.
     let small = row(64, 8, 2);
     let (exact, three) = (lanes_survival(&small, 64, 3), 64.0 * 63.0 * 62.0 / 6.0);
-    // Any three of ten, but for the sets without a member: there are two holders only, so none.
+    // Any three of ten, except sets without a member: with only two holders there are none.
     assert!(
         exact.exact && (exact.probability - (1.0 - 8.0 * 120.0 / three)).abs() < 0.001,
         "{exact:?}"

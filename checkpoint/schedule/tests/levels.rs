@@ -1,4 +1,4 @@
-//! Patterns of several levels against the computed vector, brute force and simulated failures.
+//! Patterns of several levels compared with a computed reference, brute force and simulated failures.
 
 use proptest::prelude::*;
 use rankguard_checkpoint_schedule::interval::{exact, overhead_over_work};
@@ -61,7 +61,7 @@ fn rounding_to_whole_nested_counts_costs_next_to_nothing() {
 #[test]
 fn a_level_that_does_not_help_is_left_out_and_its_failures_move_up() {
     let rate = 1.0 / 3_600.0;
-    // The middle one is hardly cheaper than the top, and hardly any failure needs it.
+    // The middle level is hardly cheaper than the top, and hardly any failure needs it.
     let levels = [
         level(0.2, 0.9 * rate),
         level(110.0, 0.001 * rate),
@@ -71,7 +71,7 @@ fn a_level_that_does_not_help_is_left_out_and_its_failures_move_up() {
     assert_eq!(found.intervals_s[1], None);
     assert_eq!(found.counts[1], 0);
     assert!((found.rates[2] - 0.1 * rate).abs() < 1e-15);
-    // The highest that any failure needs stays, however dear; one above it that none needs does not.
+    // The highest level that any failure needs is used at any cost; a level above it that none needs is not.
     let found = pattern(&[level(1.0, rate), level(1e5, 1e-9), level(1.0, 0.0)]).expect("a pattern");
     assert!(found.intervals_s[1].is_some() && found.intervals_s[2].is_none());
     assert_eq!(pattern(&[level(1.0, 0.0)]), None);
@@ -95,7 +95,7 @@ fn a_single_level_is_the_exact_form_with_its_latency() {
     assert!((free.overhead - overhead_over_work(interval, 0.2, 600.0, 120.0, 6_480.0)).abs() < 1e-12);
 }
 
-/// Overhead of a pattern under simulated failures: work goes back to the newest image that survives.
+/// Overhead of a pattern under simulated failures: work returns to the newest image that survives.
 fn simulate(levels: &[Level], found: &Pattern, seconds: f64, seed: u64) -> f64 {
     let mut seed = seed;
     let mut uniform = move || {
@@ -117,7 +117,7 @@ fn simulate(levels: &[Level], found: &Pattern, seconds: f64, seed: u64) -> f64 {
         .map(|at| at.map(|at| (at / base).round() as u64))
         .collect();
     let (mut clock, mut done) = (0.0, 0_u64);
-    // Segments of work that the newest image of each level holds.
+    // Work segments covered by the newest image of each level.
     let mut saved = vec![0_u64; levels.len()];
     let mut failure = -uniform().ln() / total;
     while clock < seconds {
@@ -172,7 +172,7 @@ fn simulated_failures_cost_what_was_predicted() {
 }
 
 proptest! {
-    /// Nothing that divides does better than the pattern that was found, within what the rounding of a ratio leaves.
+    /// No nested pattern is better than the one found, within the rounding of a ratio.
     #[test]
     fn no_nested_pattern_of_two_levels_is_better(cheap in 0.01..5.0_f64, factor in 2.0..200.0_f64, share in 0.01..0.99_f64, mtbf in 3e3..1e6_f64) {
         let levels = [level(cheap, share / mtbf), level(cheap * factor, (1.0 - share) / mtbf)];

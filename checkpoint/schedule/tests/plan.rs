@@ -1,4 +1,4 @@
-//! The whole question: published figures, budgets, bounds, refusals.
+//! Checkpoint plans: published figures, budgets, bounds, refusals.
 
 use proptest::prelude::*;
 use rankguard_checkpoint_schedule::ettr;
@@ -41,8 +41,8 @@ fn three() -> Question {
     question(tiers, 1.0 / 3_600.0)
 }
 
-/// The published run of 16k GPUs: 0.7 with hourly and 0.93 with five-minute checkpoints, at 1.8 h between failures; the
-/// restart overhead is told as 5 to 20 min, of which 5 fits.
+/// Published run of 16k GPUs: 0.7 with hourly and 0.93 with five-minute checkpoints, at 1.8 h between failures; the
+/// reported restart overhead is 5 to 20 min, of which 5 fits.
 #[test]
 fn the_published_ratio_of_a_large_run() {
     let rate = 1.0 / (1.8 * 3_600.0);
@@ -72,7 +72,7 @@ fn one_tier_gives_the_table_of_the_exact_form() {
         );
         let interval = plan.tiers[0].interval_s.expect("used");
         assert!((interval / exact(cost, 6_480.0) - 1.0).abs() < 1e-6);
-        // The exact form alone is what the plan does with one tier; every other rule is no better.
+        // With one tier the plan equals the exact form alone; every other rule is no better.
         assert!((plan.alternatives[2].ettr - plan.ettr).abs() < 1e-12);
         assert!(plan.alternatives.iter().all(|other| other.ettr <= plan.ettr + 1e-12));
     }
@@ -174,7 +174,7 @@ fn refusals_name_the_figure() {
 }
 
 proptest! {
-    /// Whole steps, nested, within the budget, and no worse than leaving the upper tier alone.
+    /// Whole steps, nested, within the budget, and no worse than the last tier alone.
     #[test]
     fn every_answer_keeps_its_promises(
         blocking in prop::collection::vec(0.01..60.0_f64, 1..4), mtbf in 600.0..1e6_f64, step in 0.05..30.0_f64, budget in prop::option::of(0.001..0.3_f64),
@@ -191,14 +191,14 @@ proptest! {
         prop_assert!(plan.ettr > 0.0 && plan.ettr < 1.0);
         let sum: f64 = plan.tiers.iter().map(|tier| tier.rate).sum();
         prop_assert!((sum * mtbf - 1.0).abs() < 1e-9);
-        // More failures are never good.
+        // A higher failure rate never improves the result.
         let worse = Question { rate: 2.0 / mtbf, ..asked };
         prop_assert!(worse.answer().expect("an answer").ettr <= plan.ettr + 1e-3);
     }
 }
 
-/// Copies in the memory of peers have survived every failure so far. Whoever believes that they always will never saves to
-/// the store, and the first failure of a whole room takes all work.
+/// Copies in peer memory have survived every failure so far. A plan that assumes they always will never saves to the
+/// store, and the first failure of a whole room loses all work.
 #[test]
 fn the_last_tier_is_saved_to_even_where_a_cheaper_one_is_said_to_survive_everything() {
     let asked = |covers: f64, tiers: usize| {
@@ -214,14 +214,14 @@ fn the_last_tier_is_saved_to_even_where_a_cheaper_one_is_said_to_survive_everyth
         let plan = asked(1.0, tiers);
         let store = plan.tiers.last().expect("the store");
         let interval = store.interval_s.expect("the store is saved to");
-        // As often as one failure in a thousand asks for: sqrt(2 * 120 s * 3,600,000 s) is 8.2 h.
+        // Interval for one failure in a thousand: sqrt(2 * 120 s * 3,600,000 s) is 8.2 h.
         assert!((interval / 29_394.0 - 1.0).abs() < 0.15, "{interval}");
         assert!(store.rate > 0.0 && plan.tiers[tiers - 2].interval_s.is_some());
-        // More than that of the others is not believed either, and less is taken as it is told.
+        // Higher coverage of the other tiers is capped; lower coverage is used as given.
         assert_eq!(asked(0.999_999, tiers), plan);
         assert!(asked(0.97, tiers).tiers[tiers - 1].interval_s < Some(interval));
     }
-    // Two tiers of the middle that survive the same are still a mistake.
+    // Two middle tiers with equal coverage are still an error.
     let twice = question(
         vec![tier("a", 0.2, 1.0), tier("b", 2.0, 1.0), tier("c", 3.0, 1.0)],
         1e-3,

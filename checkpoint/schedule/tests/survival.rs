@@ -1,10 +1,10 @@
-//! Placements against the exactly recomputed table, closed forms and every set of losses.
+//! Placements compared with the recomputed table, closed forms and every set of losses.
 
 use proptest::prelude::*;
 use rankguard_checkpoint_schedule::spares;
 use rankguard_checkpoint_schedule::survival::{Part, groups, one_ring, survival};
 
-/// Parity inside of groups of about so many nodes, as the table has it.
+/// Parity inside of groups of about this many nodes, as in the table.
 fn parity(nodes: u32, nodes_per_group: u32, parities: u32) -> Vec<Part> {
     let count = (nodes / nodes_per_group.max(1)).max(1);
     let (size, larger) = (nodes / count, nodes % count);
@@ -66,7 +66,7 @@ fn a_large_ring_agrees_with_the_closed_form_and_no_losses_are_always_survived() 
     assert_eq!(survival(&[], 0), 1.0);
 }
 
-/// Whether one set of losses, a bit a node, is survived.
+/// True if one set of losses, one bit per node, is survived.
 fn survives(parts: &[Part], lost: u32) -> bool {
     let mut first = 0;
     parts.iter().all(|part| {

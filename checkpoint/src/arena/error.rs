@@ -1,4 +1,4 @@
-//! What can go wrong with an arena.
+//! Errors of arena operations.
 
 use std::io;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::arena::SlotState;
 use crate::format::{BoxError, ChunkDigest, ShardLayoutError};
 
-/// What can go wrong with an arena.
+/// Error of an arena operation.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum ArenaError {
@@ -65,7 +65,7 @@ impl ArenaError {
     }
 }
 
-/// Why a rank's image is not in the arena. The slot is empty again in every case.
+/// Error of a save by a rank. The slot holds no image of this save.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum FillError {
@@ -89,7 +89,7 @@ pub enum FillError {
     Stuck { slot: u32, patience: Duration },
 }
 
-/// Why an image did not pass through a window to its end. Nothing of it is worth anything.
+/// Error of an image that did not pass through a window completely. Nothing of it is usable.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum StreamError {

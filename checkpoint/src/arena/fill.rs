@@ -1,4 +1,4 @@
-//! The rank's side: one pass that copies and digests, on several threads when the image is large.
+//! Rank side of a save: one pass that copies and digests, on several threads for large images.
 
 use std::num::NonZero;
 use std::os::unix::fs::FileExt;
@@ -17,44 +17,42 @@ use crate::format::{
     TensorBox, chunk_bytes_for,
 };
 
-/// Images up to this size are copied by the calling thread: starting another costs as much as copying a megabyte.
+/// Images up to this size are copied by the calling thread alone: starting a thread costs as much as copying a
+/// megabyte.
 const ONE_THREAD_BYTES: u64 = 8 << 20;
 
-/// What a thread takes at a time.
+/// Unit of work of a copying thread, bytes.
 pub(super) const JOB_BYTES: u64 = 1 << 20;
 
-/// More copying threads than this do not copy faster on any memory we know.
+/// Maximum number of copying threads by default; more do not copy faster on any measured memory.
 const MAX_THREADS: usize = 8;
 
-/// Whose image it is.
+/// Identity and options of an image to save.
 #[derive(Debug, Clone, Copy)]
 pub struct ImageOf<'a> {
-    /// The job.
     pub job: &'a JobId,
-    /// Steps completed.
+    /// Number of completed steps.
     pub step: Step,
-    /// The rank's generation.
     pub generation: Generation,
-    /// The rank.
     pub rank: Rank,
-    /// Ranks in its generation.
+    /// Number of ranks in the generation.
     pub world_size: u32,
-    /// Size of a chunk; 0 for what suits the image ([`chunk_bytes_for`]).
+    /// Chunk size, bytes; 0 selects a size by image size ([`chunk_bytes_for`]).
     pub chunk_bytes: u32,
-    /// For each tensor, which copy of the part it is; where this is shorter than the tensors, primary copies.
+    /// Copy number of each tensor part; missing entries are primary copies.
     pub replicas: &'a [u32],
-    /// The part of the stream of samples that is in the state.
+    /// Interval of the sample stream that the state covers.
     pub ledger: Option<Ledger>,
-    /// What the small state is: a name with a version; may be empty.
+    /// Name of the format of the state, with a version; may be empty.
     pub schema: &'a str,
-    /// Most threads that copy, the caller's among them; 0 for as many as there are cores, up to eight.
+    /// Maximum number of copying threads, including the caller; 0 for the number of cores, up to eight.
     pub threads: usize,
-    /// Whether an image that nobody has begun to write may be filled over.
+    /// True if a sealed image that is not being written may be overwritten.
     pub replace: bool,
 }
 
 impl<'a> ImageOf<'a> {
-    /// With what suits most: primary copies, chunks of the usual size, all cores.
+    /// Creates the defaults: primary copies, automatic chunk size, all cores up to eight, no replacement.
     pub fn new(job: &'a JobId, step: Step, generation: Generation, rank: Rank, world_size: u32) -> Self {
         Self {
             job,
@@ -72,22 +70,22 @@ impl<'a> ImageOf<'a> {
     }
 }
 
-/// An image that was sealed.
+/// Result of a sealed save.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Filled {
-    /// The slot it is in.
+    /// Slot that holds the image.
     pub slot: u32,
-    /// Its size.
+    /// Image size, bytes.
     pub bytes: u64,
-    /// How long it took, from the call to the seal.
+    /// Time from the call to the seal.
     pub took: Duration,
-    /// How long of that a window was full.
+    /// Part of that time in which a window was full.
     pub waited: Duration,
 }
 
 impl Arena {
-    /// Copies `tensors`, one after the other in the order given, and `state` into a slot that is empty or whose image is durable,
-    /// and seals it. When this returns, the trainer may change its tensors; the agent can read the image even if the rank dies.
+    /// Copies `tensors`, in sequence, and `state` into a slot that is empty or has a durable image, and seals it. After
+    /// it returns, the trainer may change its tensors; the agent can read the image even if the rank dies.
     pub fn fill(
         &self,
         slot: u32,
@@ -147,7 +145,7 @@ impl Arena {
     ) -> Result<(), FillError> {
         let base = self.geometry.image_place(slot, 0, index.image_bytes)? as usize;
         let chunking = index.chunking();
-        // Made for the description's check already; every digest is put where it belongs.
+        // The buffer exists from the check of the description; every digest is written to its final position.
         let mut chunks = std::mem::take(&mut index.chunks);
         let jobs = jobs(&chunking, &mut chunks, JOB_BYTES);
         let threads = threads_for(threads, index.image_bytes, jobs.len());
@@ -172,7 +170,7 @@ impl Arena {
         self.write_meta(slot, index)
     }
 
-    /// Copies one chunk; gives its digest.
+    /// Copies one chunk and returns its digest.
     fn copy_chunk(
         &self,
         base: usize,
@@ -188,7 +186,7 @@ impl Arena {
         self.mapping.copy_in(base + range.start as usize, part)
     }
 
-    /// What lies between tensors is zero, whatever an earlier image has left there.
+    /// Zeroes the padding between tensors, which may hold bytes of an earlier image.
     fn zero_gaps(&self, base: usize, index: &ShardIndex) {
         for entry in &index.tensors {
             let end = entry.at + entry.boxed.bytes().unwrap_or(0);
@@ -199,12 +197,13 @@ impl Arena {
         }
     }
 
-    /// Straight to where it belongs, by calls that fail where there is no memory: of the area only what is usual is in place.
+    /// Writes the description directly to its area with system calls, which fail if memory is short: only the usual
+    /// part of the area is allocated in advance.
     pub(super) fn write_meta(&self, slot: u32, index: &ShardIndex) -> Result<(), FillError> {
         let (place, capacity) = (self.geometry.meta_place(slot, 0)?, self.geometry.meta_bytes);
         let put = |at: usize, part: &[u8]| match (at + part.len()) as u64 <= capacity {
             true => self.file.write_all_at(part, place + at as u64),
-            // How long it is, is told when all of it is known.
+            // Dropped: the error reports the full length, known only at the end.
             false => Ok(()),
         };
         let written = index.write_with(put);
@@ -220,7 +219,7 @@ impl Arena {
     }
 }
 
-/// Everything about the image but its digests.
+/// Describes the image, without digests.
 pub(super) fn describe(
     of: &ImageOf<'_>,
     tensors: &[(TensorBox, &[u8])],
@@ -266,20 +265,20 @@ pub(super) fn describe(
         state: state.clone(),
         ..ShardIndex::new(of.job, id)
     };
-    // What can be wrong is found before the first byte is copied.
+    // Validate everything before the first byte is copied.
     index.set_chunks(vec![ChunkDigest::default(); chunking.count() as usize]);
     index.check()?;
     Ok(index)
 }
 
-/// Chunks that a thread takes at a time: the number of the first, and where their digests go.
+/// Chunks that one thread takes at a time: number of the first, and destination of the digests.
 pub(super) type Share<'a> = (u32, &'a mut [ChunkDigest]);
 
-/// The chunks in pieces of so many bytes or little more, for threads to take: one that is held up elsewhere takes fewer.
+/// Divides the chunks into parts of about `job_bytes`; a thread that is delayed takes fewer parts.
 pub(super) fn jobs<'a>(chunking: &Chunking, mut digests: &'a mut [ChunkDigest], job_bytes: u64) -> Vec<Share<'a>> {
     let (mut jobs, mut from, mut first) = (Vec::new(), 0, 0);
     for (chunk, range) in (0u32..).zip(chunking.ranges()) {
-        // With what lies between: of tensors of a byte each, that is nearly all.
+        // Padding is included: for tensors of one byte it is nearly all of the image.
         if range.end - from >= job_bytes {
             let (share, rest) = digests.split_at_mut((chunk + 1 - first) as usize);
             jobs.push((first, share));

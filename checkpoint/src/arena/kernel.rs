@@ -1,58 +1,57 @@
-//! The inner loop of the whole engine: one pass that copies and digests, at the speed of memory.
+//! Inner loop of the checkpoint engine: one pass that copies and digests at memory speed.
 //!
-//! A chunk's digest is XXH3-128. The library digests bytes that nobody moves; here every cache line is loaded once, goes
-//! into the digest and is stored past the caches, so the digest costs nothing beside the copy. The long-input part of the
-//! algorithm is written out for that; short inputs, other machines and the tests' oracle are the library
+//! The chunk digest is XXH3-128. The library digests bytes without moving them; here every cache line is loaded once,
+//! added to the digest and stored with non-temporal stores, so the digest adds no cost to the copy. The long-input part
+//! of the algorithm is implemented here for that; short inputs, other machines and the test oracle use the library
 //! ([`ChunkDigest::of`]).
 //!
-//! Stores past the caches are ordered by no other store: each function ends with a fence, so whoever sees a later atomic
-//! sees the bytes.
+//! Non-temporal stores are not ordered by other stores: each function ends with a fence, so a thread that sees a later
+//! atomic store also sees the bytes.
 
 use crate::format::ChunkDigest;
 
-/// What the library digests in one step on machines without a kernel of their own; it stays in the nearest cache.
+/// Block size for the library on machines without a kernel of their own, bytes; fits in the L1 cache.
 const BLOCK: usize = 16 << 10;
 
-/// Inputs up to this length have other formulas, which the library knows.
+/// Inputs up to this length use other formulas, which the library implements.
 const SHORT: usize = 240;
 
-/// Below this, what a copy gains by stores of whole lines is not worth finding the first one.
+/// Below this length, aligned non-temporal stores do not pay for the alignment work.
 const FAR_LEAST: usize = 4 << 10;
 
-/// Whether the copy goes anywhere, and how.
+/// Destination and kind of stores.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum To {
-    /// Digest only.
     Nowhere,
-    /// Through the caches; any alignment.
+    /// Cached stores; any alignment.
     Near,
-    /// Past the caches; a multiple of 64.
+    /// Non-temporal stores; the destination is a multiple of 64.
     Far,
-    /// Past the caches but for the bytes before the first multiple of 64, so many.
+    /// Non-temporal stores, except for this many bytes before the first multiple of 64.
     Shifted(u8),
 }
 
-/// Copies `from` to `to` and gives the digest of what was copied.
+/// Copies `from` to `to` and returns the digest of the copied bytes.
 ///
 /// # Panics
-/// When the lengths differ.
+/// If the lengths differ.
 pub(crate) fn copy(from: &[u8], to: &mut [u8]) -> ChunkDigest {
     assert_eq!(from.len(), to.len(), "a copy has one length");
     // SAFETY: two live slices of one length; one of them is exclusive, so they do not overlap.
     unsafe { copy_raw(from.as_ptr(), to.as_mut_ptr(), from.len()) }
 }
 
-/// The digest of `bytes`.
+/// Returns the digest of `bytes`.
 pub(crate) fn digest(bytes: &[u8]) -> ChunkDigest {
     // SAFETY: a live slice.
     unsafe { digest_raw(bytes.as_ptr(), bytes.len()) }
 }
 
-/// [`copy`] between places that no reference may point to.
+/// Performs [`copy`] between addresses that no reference may point to.
 ///
 /// # Safety
-/// `from` is readable and `to` writable for `length` bytes, and they do not overlap. Another process may write to either
-/// meanwhile: then bytes and digest are whatever they are.
+/// `from` is readable and `to` writable for `length` bytes, and they do not overlap. Another process may write to
+/// either meanwhile: then bytes and digest are unspecified.
 pub(super) unsafe fn copy_raw(from: *const u8, to: *mut u8, length: usize) -> ChunkDigest {
     let how = match to.addr() % 64 {
         0 => To::Far,
@@ -63,7 +62,7 @@ pub(super) unsafe fn copy_raw(from: *const u8, to: *mut u8, length: usize) -> Ch
     unsafe { run(from, to, length, how) }
 }
 
-/// The digest of bytes that no reference may point to.
+/// Returns the digest of bytes that no reference may point to.
 ///
 /// # Safety
 /// `from` is readable for `length` bytes.
@@ -73,8 +72,8 @@ pub(super) unsafe fn digest_raw(from: *const u8, length: usize) -> ChunkDigest {
 }
 
 /// # Safety
-/// `from` is readable for `length` bytes; so is `to` writable unless it is `Nowhere`, and at a multiple of 64 if it is
-/// `Far`, or `Shifted` so many bytes before one.
+/// `from` is readable for `length` bytes. `to` is writable for `length` bytes unless `how` is `Nowhere`; it is a
+/// multiple of 64 for `Far`, and that many bytes before one for `Shifted`.
 unsafe fn run(from: *const u8, to: *mut u8, length: usize, how: To) -> ChunkDigest {
     #[cfg(target_arch = "x86_64")]
     if length > SHORT {
@@ -91,7 +90,7 @@ unsafe fn run(from: *const u8, to: *mut u8, length: usize, how: To) -> ChunkDige
     unsafe { by_blocks(from, to, length, how) }
 }
 
-/// Any length on any machine: a private copy of each block is what is digested and stored.
+/// Handles any length on any machine: each block is copied to private memory, which is then digested and stored.
 ///
 /// # Safety
 /// As for [`run`].
@@ -137,7 +136,7 @@ mod x86 {
 
     const STRIPE: usize = 64;
     const STRIPES_A_BLOCK: usize = 16;
-    /// Where the secret lies for the scramble after a block, for the last stripe, and for the two halves of the result.
+    /// Offsets in the secret for the scramble after a block, for the last stripe, and for the two halves of the result.
     const SCRAMBLE_AT: usize = 128;
     const LAST_AT: usize = 121;
     const LOW_AT: usize = 11;
@@ -157,8 +156,8 @@ mod x86 {
     /// As for [`super::run`] with more than 240 bytes; the processor has AVX-512 F and DQ.
     #[target_feature(enable = "avx512f,avx512dq")]
     pub(super) unsafe fn long_avx512(from: *const u8, to: *mut u8, length: usize, how: To) -> ChunkDigest {
-        // SAFETY: every access below is at `from + at` or `to + at` with `at + 64 <= length`, or within the secret or the
-        // accumulators; `Far` stores are aligned because `to` and every stripe are.
+        // SAFETY: every access below is at `from + at` or `to + at` with `at + 64 <= length`, or within the secret or
+        // the accumulators; `Far` stores are aligned because `to` and every stripe are.
         unsafe {
             let secret = |at: usize| _mm512_loadu_si512(SECRET.as_ptr().add(at).cast());
             let mut acc = _mm512_loadu_si512(START.as_ptr().cast());
@@ -175,7 +174,7 @@ mod x86 {
                     To::Nowhere => {}
                     To::Near => _mm512_storeu_si512(to.add(at).cast(), stripe),
                     To::Far => _mm512_stream_si512(to.add(at).cast(), stripe),
-                    // The last stripes reach past the end; they are the tail's.
+                    // The last stripes extend past the end; `copy_ends` stores them.
                     To::Shifted(shift) => {
                         let at = at + usize::from(shift);
                         if at + STRIPE <= length {
@@ -262,8 +261,8 @@ mod x86 {
         }
     }
 
-    /// What the stripes up to `done` have not stored: the last bytes and, where the stores were shifted, the first; and the
-    /// fence that orders what was stored past the caches.
+    /// Stores the bytes that the stripes up to `done` did not store: the last ones and, for shifted stores, the first
+    /// ones. Then issues the fence that orders non-temporal stores.
     ///
     /// # Safety
     /// As for [`super::run`]; `done` is the last multiple of a stripe below `length`, and everything before was stored.
@@ -271,7 +270,7 @@ mod x86 {
         let (first, rest) = match how {
             To::Nowhere => return,
             To::Near | To::Far => (0, done),
-            // What was stored ends with the last half stripe that fits, or further.
+            // The stored bytes end with the last half stripe that fits, or later.
             To::Shifted(shift) => (usize::from(shift), length.saturating_sub(2 * STRIPE)),
         };
         // SAFETY: both ends lie in a range that the caller has promised. The fence touches no memory.
@@ -282,7 +281,7 @@ mod x86 {
         }
     }
 
-    /// Two 64-bit halves out of the eight lanes.
+    /// Combines the eight lanes into two 64-bit halves.
     fn finish(lanes: &[u64; 8], length: usize) -> ChunkDigest {
         let length = length as u64;
         let low = merged(lanes, LOW_AT, length.wrapping_mul(P64[0]));
@@ -333,8 +332,8 @@ mod tests {
         (0..length).map(|_| next()).collect()
     }
 
-    /// Every kernel copies exactly the bytes and gives the library's digest, at every length around every seam of the
-    /// algorithm and at every alignment of source and destination.
+    /// Every kernel copies exactly the bytes and returns the library's digest, at every length around every boundary of
+    /// the algorithm and at every alignment of source and destination.
     #[test]
     fn every_kernel_is_the_library_and_a_copy() {
         let source = bytes((1 << 16) + 200);
@@ -355,7 +354,8 @@ mod tests {
                 ];
                 for (how, start) in ways {
                     target.fill(0xAA);
-                    // SAFETY: both slices are longer than `length`; `Far` begins at a whole line, `Shifted` as far before one as it says.
+                    // SAFETY: both slices are longer than `length`; `Far` begins at a whole line, `Shifted` the given
+                    // distance before one.
                     let found = unsafe { kernel(from.as_ptr(), target.as_mut_ptr().add(start), length, how) };
                     assert_eq!(found, expected, "{name}, {length} bytes");
                     let moved = if how == To::Nowhere { 0 } else { length };

@@ -1,67 +1,66 @@
-//! Where what lies in an arena. Plain arithmetic, all of it checked.
+//! Offsets within an arena: plain arithmetic, all of it checked.
 
 use std::ops::Range;
 
 use crate::arena::ArenaError;
 use crate::format::chunk_bytes_for;
 
-/// Most slots of an arena.
+/// Maximum number of slots of an arena.
 pub const MAX_SLOTS: u32 = 64;
 
-/// Largest image of a slot: 16 TiB.
+/// Maximum image size of a slot: 16 TiB.
 const MAX_IMAGE_BYTES: u64 = 1 << 44;
 
 const PAGE: u64 = 4096;
 
-/// Bytes of a description for each chunk of the usual size: its digest as text.
+/// Size of a chunk in the description, bytes: its digest as text.
 const CHUNK_DESCRIBED: u64 = 32;
 
-/// Bytes of it for the names and places of tensors, and the rank's state: a thousand tensors and more.
+/// Size of tensor table and rank state in a usual description, bytes; enough for more than a thousand tensors.
 const TENSORS_DESCRIBED: u64 = 256 << 10;
 const MAGIC: [u8; 8] = *b"RGARENA1";
 
-/// Slots hold whole images.
+/// Layout version with whole images in slots.
 const VERSION: u32 = 2;
 
-/// Images pass through windows: a rank of before must not take one for a slot.
+/// Layout version with windows; older ranks must not mistake a window for a slot.
 const VERSION_WINDOWED: u32 = 3;
 
-/// Length of the arena's header; the fence is in it.
+/// Length of the arena header, bytes, including the fence.
 pub(super) const HEADER_BYTES: usize = 48;
 
-/// Place of the fence in the arena's header page.
+/// Offset of the fence in the header page of the arena.
 pub(super) const FENCE_AT: usize = 32;
 
-/// Place of the meta length in a slot's header page.
+/// Offset of the meta length in the header page of a slot.
 pub(super) const SLOT_META_AT: usize = 8;
 
-/// Places of the two counts of a window in its slot's header page.
+/// Offsets of the two window counters in the header page of a slot.
 pub(super) const SLOT_FILLED_AT: usize = 16;
 pub(super) const SLOT_FREED_AT: usize = 24;
 
-/// Smallest window through which an image larger than it can pass: a few chunks.
+/// Minimum size of a window for images that are larger than it: a few chunks.
 pub const MIN_WINDOW_BYTES: u64 = 256 << 10;
 
-/// What a window is cut into, where it is large enough for four of them and where it is not.
+/// Unit of a window: the large one if the window holds at least four of them, else the small one.
 const PIECE: u64 = 1 << 20;
 const SMALL_PIECE: u64 = 64 << 10;
 
-/// The shape of an arena.
+/// Dimensions of an arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
-    /// Number of slots.
     pub slots: u32,
-    /// Bytes of a slot's description area.
+    /// Size of the description area of a slot, bytes.
     pub meta_bytes: u64,
-    /// Bytes of the largest image.
+    /// Maximum image size, bytes.
     pub image_bytes: u64,
-    /// Bytes of a slot's image area where images pass through it piece by piece; 0 where it holds whole ones.
+    /// Size of the image area of a slot that is a window, bytes; 0 if slots hold whole images.
     pub window: u64,
 }
 
 impl Geometry {
-    /// `None` when out of bounds. The description area grows slowly with the image: the tensor table and the checksums
-    /// do, the rank's state does not.
+    /// Computes the geometry; `None` if out of bounds. The description area grows slowly with the image: tensor table
+    /// and checksums grow, the rank state does not.
     pub(super) fn new(slots: u32, image_bytes: u64) -> Option<Self> {
         let image_bytes = image_bytes.checked_next_multiple_of(PAGE)?.max(PAGE);
         let meta_bytes = Self::usual_meta(image_bytes);
@@ -74,19 +73,19 @@ impl Geometry {
         .checked()
     }
 
-    /// Bytes of the description area that images of this size have as a rule.
+    /// Returns the usual size of the description area for images of this size, bytes.
     pub fn usual_meta(image_bytes: u64) -> u64 {
         (1 << 20) + (image_bytes / 512).next_multiple_of(PAGE)
     }
 
-    /// The same with a description area of at least `meta_bytes` a slot. `None` when out of bounds.
+    /// Enlarges the description area to at least `meta_bytes` per slot. `None` if out of bounds.
     pub(super) fn with_meta(self, meta_bytes: u64) -> Option<Self> {
         let meta_bytes = meta_bytes.checked_next_multiple_of(PAGE)?.max(self.meta_bytes);
         Self { meta_bytes, ..self }.checked()
     }
 
-    /// One slot through which images pass, of at most `most` bytes and no larger than the image needs. `None` when out of
-    /// bounds or too small for chunks of this image.
+    /// Computes the geometry of one window of at most `most` bytes, no larger than the image requires. `None` if out of
+    /// bounds or too small for the chunks of this image.
     pub(super) fn windowed(image_bytes: u64, most: u64) -> Option<Self> {
         let whole = Self::new(1, image_bytes)?;
         let needs = whole.image_bytes.next_multiple_of(SMALL_PIECE);
@@ -101,7 +100,7 @@ impl Geometry {
         sized.checked().filter(|_| passes && window > 0)
     }
 
-    /// Whether chunks of this size can follow each other through the window, one behind the other.
+    /// True if a window of this size can pass a sequence of chunks of this size.
     pub(super) fn passes(self, chunk_bytes: u32) -> bool {
         window_for(chunk_bytes) <= self.window
     }
@@ -115,17 +114,17 @@ impl Geometry {
         (pages && bounded && pieces).then_some(self)
     }
 
-    /// Whether images pass through its slots instead of staying in them.
+    /// True if images pass through the slots instead of being held.
     pub fn is_windowed(self) -> bool {
         self.window > 0
     }
 
-    /// What a window is filled, written and freed by; its pieces lie one behind the other.
+    /// Returns the unit in which a window is filled, written and freed, bytes.
     pub(crate) fn piece(self) -> u64 {
         if self.window < 4 * PIECE { SMALL_PIECE } else { PIECE }
     }
 
-    /// Bytes of a slot's image area.
+    /// Returns the size of the image area of a slot, bytes.
     pub(crate) fn area(self) -> u64 {
         if self.is_windowed() {
             self.window
@@ -173,20 +172,20 @@ impl Geometry {
             .map_or_else(|| refuse("states a shape out of bounds"), Ok)
     }
 
-    /// Length of the whole arena. At most 64 slots of 32 TiB: cannot overflow.
+    /// Returns the length of the whole arena. At most 64 slots of 32 TiB: cannot overflow.
     pub fn total(self) -> u64 {
         PAGE + u64::from(self.slots) * self.stride()
     }
 
-    /// What is put in place before the first fill: everything but the part of the description areas that few images need.
-    /// They are as large as a description may be, and most are a third of it or less.
+    /// Returns the ranges to allocate before the first fill: all but the part of the description areas that few images
+    /// need. The areas have the maximum size of a description; most descriptions are a third of it or less.
     pub(super) fn in_place(self) -> impl Iterator<Item = Range<u64>> {
         let chunks = self.image_bytes.div_ceil(chunk_bytes_for(self.image_bytes).into());
         let usual = (chunks * CHUNK_DESCRIBED + TENSORS_DESCRIBED).next_multiple_of(PAGE);
         let described = PAGE + usual.min(self.meta_bytes);
         (0..u64::from(self.slots)).flat_map(move |slot| {
             let begin = PAGE + slot * self.stride();
-            // The arena's own header lies before the first slot's.
+            // The arena header precedes the header of the first slot.
             let header = if slot == 0 { 0 } else { begin };
             [
                 header..begin + described,
@@ -209,30 +208,30 @@ impl Geometry {
         Ok(PAGE + u64::from(slot) * self.stride())
     }
 
-    /// Place of a slot's header in the mapping.
+    /// Returns the offset of a slot header in the mapping.
     pub(super) fn header_place(self, slot: u32) -> Result<usize, ArenaError> {
         self.slot_place(slot).map(|place| place as usize)
     }
 
-    /// Place of `bytes` bytes of a slot's description area.
+    /// Returns the offset of the description area of a slot, checked for `bytes` bytes.
     pub(super) fn meta_place(self, slot: u32, bytes: u64) -> Result<u64, ArenaError> {
         within(0, bytes, self.meta_bytes)?;
         Ok(self.slot_place(slot)? + PAGE)
     }
 
-    /// Place of `bytes` bytes at `at` of a slot's image area.
+    /// Returns the offset of byte `at` in the image area of a slot, checked for `bytes` bytes.
     pub(super) fn image_place(self, slot: u32, at: u64, bytes: u64) -> Result<u64, ArenaError> {
         within(at, bytes, self.area())?;
         Ok(self.slot_place(slot)? + PAGE + self.meta_bytes + at)
     }
 }
 
-/// The least window through which images of this size can pass.
+/// Returns the smallest window that images of this size can pass through, bytes.
 pub fn least_window(image_bytes: u64) -> u64 {
     window_for(chunk_bytes_for(image_bytes))
 }
 
-/// The least window for chunks of this size: while one is written, others are copied.
+/// Returns the smallest window for chunks of this size, bytes: while one is written, others are copied.
 pub(super) fn window_for(chunk_bytes: u32) -> u64 {
     (4 * u64::from(chunk_bytes)).max(MIN_WINDOW_BYTES)
 }
@@ -301,7 +300,7 @@ mod tests {
             (100 << 20, 255 * KIB, None),
             (10, 8 << 20, Some(64 * KIB)),
             (5 << 20, 64 << 20, Some(5 << 20)),
-            // Chunks of 32 MiB do not pass through 16.
+            // Chunks of 32 MiB do not pass through 16 MiB.
             (2 << 40, 16 << 20, None),
             (2 << 40, 128 << 20, Some(128 << 20)),
             (u64::MAX, 8 << 20, None),

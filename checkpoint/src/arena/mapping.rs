@@ -1,8 +1,8 @@
-//! The shared mapping.
+//! Shared memory mapping of an arena.
 //!
-//! Another process may write to these pages at any moment, so nothing here reads them by a reference: bytes go in and out by
-//! raw copy, are digested by raw loads, go to a file by a system call that is given their place, and the few words that both
-//! sides race for are atomics.
+//! Another process may write to these pages at any time, so no reference to them is read: bytes are moved by raw
+//! copies, digested by raw loads and written to files by system calls that take their address, and the few words that
+//! both sides compete for are atomics.
 
 use std::ffi::c_void;
 use std::io;
@@ -16,21 +16,21 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use super::kernel;
 use crate::format::ChunkDigest;
 
-/// A shared, writable mapping of a whole file whose size is sealed.
+/// Shared, writable mapping of a whole file with a sealed size.
 pub(crate) struct Mapping {
     base: NonNull<c_void>,
     length: usize,
 }
 
-// SAFETY: the mapping is plain memory that stays where it is until drop. All access goes through the methods below,
-// which make no references to its bytes other than to atomics.
+// SAFETY: the mapping is plain memory at a fixed address until drop. All access goes through the methods below, which
+// create no references to its bytes other than to atomics.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; concurrent `write` to the same bytes is excluded by the slot's state word, and would mix bytes, not
 // break memory safety of this program, as nothing here reads them.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `length` bytes and puts the pages of these ranges in place.
+    /// Maps `length` bytes and populates the pages of the ranges in `touched`.
     pub(crate) fn new(
         fd: BorrowedFd<'_>,
         length: usize,
@@ -41,8 +41,7 @@ impl Mapping {
         let base = unsafe { mmap(std::ptr::null_mut(), length, access, MapFlags::SHARED, fd, 0) }?;
         let base = NonNull::new(base).expect("the kernel maps nothing at address zero unless asked to");
         let mapping = Self { base, length };
-        // A fork of a rank (a data loader's worker) has no part in its arena and does not keep it alive.
-        // SAFETY: exactly the range that was mapped; the advice changes no content.
+        // A forked child of a rank (a data loader worker) must not map the arena or retain it.
         unsafe { madvise(mapping.base.as_ptr(), length, Advice::LinuxDontFork) }?;
         for range in touched {
             mapping.touch(range.start as usize, (range.end - range.start) as usize)?;
@@ -50,18 +49,18 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Puts the pages of `length` bytes at `at` in place.
+    /// Populates the pages of `length` bytes at `at`.
     fn touch(&self, at: usize, length: usize) -> io::Result<()> {
         self.check(at, length);
-        // SAFETY: in bounds; populating changes no content. Kernels before 5.14 do not know the advice; then pages are mapped
-        // at first touch, which is slower and nothing else.
+        // SAFETY: in bounds; populating changes no content. Kernels before 5.14 do not know the advice; then pages are
+        // mapped at first touch, which is slower and nothing else.
         match unsafe { madvise(self.place(at).cast(), length, Advice::LinuxPopulateWrite) } {
             Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    /// The atomic word at `at`.
+    /// Returns the atomic word at `at`.
     pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
         assert!(
             at.is_multiple_of(8) && at < self.length && self.length - at >= 8,
@@ -82,40 +81,41 @@ impl Mapping {
         self.base.as_ptr().cast::<u8>().wrapping_add(at)
     }
 
-    /// Copies `bytes` to `at`; gives the digest of the source: of what the rank meant to write.
+    /// Copies `bytes` to `at`; returns the digest of the source, that is, of the bytes the rank intended to write.
     pub(crate) fn copy_in(&self, at: usize, bytes: &[u8]) -> ChunkDigest {
         self.check(at, bytes.len());
-        // SAFETY: the destination is in bounds; the source is a live slice, which cannot overlap a mapping that no slice for
-        // reading is ever made of.
+        // SAFETY: the destination is in bounds; the source is a live slice, which cannot overlap a mapping that no
+        // slice for reading is ever made of.
         unsafe { kernel::copy_raw(bytes.as_ptr(), self.place(at), bytes.len()) }
     }
 
-    /// Copies what lies at `at` out; gives the digest of what came.
+    /// Copies bytes at `at` out; returns the digest of the copy.
     pub(crate) fn copy_out(&self, at: usize, out: &mut [u8]) -> ChunkDigest {
         self.check(at, out.len());
         // SAFETY: the source is in bounds; the destination is an exclusive slice of private memory.
         unsafe { kernel::copy_raw(self.place(at), out.as_mut_ptr(), out.len()) }
     }
 
-    /// Makes `length` bytes at `at` zero.
+    /// Zeroes `length` bytes at `at`.
     pub(crate) fn zero(&self, at: usize, length: usize) {
         self.check(at, length);
         // SAFETY: in bounds, and no reference points there.
         unsafe { std::ptr::write_bytes(self.place(at), 0, length) }
     }
 
-    /// The digest of `length` bytes at `at`.
+    /// Returns the digest of `length` bytes at `at`.
     pub(crate) fn digest(&self, at: usize, length: usize) -> ChunkDigest {
         self.check(at, length);
         // SAFETY: in bounds.
         unsafe { kernel::digest_raw(self.place(at), length) }
     }
 
-    /// Writes `length` bytes at `at` to a file, without a copy where the file was opened for that; gives how many it took.
+    /// Writes `length` bytes at `at` to a file, without a copy if the file was opened for direct I/O; returns the
+    /// number written.
     pub(crate) fn write_to(&self, file: impl AsFd, file_at: u64, at: usize, length: usize) -> io::Result<usize> {
         self.check(at, length);
-        // SAFETY: in bounds. Another process may change these bytes, so the slice goes nowhere but into the system call,
-        // of which the compiler knows nothing; no instruction of this program reads through it.
+        // SAFETY: in bounds. Another process may change these bytes, so the slice goes nowhere but into the system
+        // call, of which the compiler knows nothing; no instruction of this program reads through it.
         let bytes = unsafe { std::slice::from_raw_parts(self.place(at), length) };
         Ok(rustix::io::pwrite(file, bytes, file_at)?)
     }

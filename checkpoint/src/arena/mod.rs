@@ -1,7 +1,7 @@
-//! Memory of a node that outlives its ranks: images are sealed here before they are anywhere else.
+//! Node memory that outlives ranks: images are sealed here before they are stored elsewhere.
 //!
-//! One arena a rank's place on the node, in one memfd that the agent owns and hands to the rank as a file descriptor.
-//! It cannot shrink or grow (file seals), so neither side can make the other's mapping fault.
+//! Each rank slot of a node has one arena, in one memfd that the agent owns and passes to the rank as a file
+//! descriptor. File seals prevent it from shrinking or growing, so neither side can make the other's mapping fault.
 //!
 //! # Layout (little-endian, everything aligned to a page of 4096 bytes)
 //!
@@ -24,37 +24,40 @@
 //! ```
 //!
 //! The meta area holds a [`ShardIndex`](crate::format::ShardIndex) in its own digested envelope: the tensor table, an
-//! XXH3-128 for each chunk and the rank's small state. So a sealed slot describes and checks itself. Of the area only so much
-//! memory is taken as descriptions need.
+//! XXH3-128 for each chunk and the rank state. A sealed slot is therefore self-describing and verifiable. Only the part
+//! of the area that descriptions need takes memory.
 //!
 //! # Life of a slot
 //!
 //! - `Empty => Filling`: a rank begins to copy ([`Arena::fill`]).
-//! - `Filling => Sealed`: one compare-and-swap after the last byte. A rank that dies before leaves `Filling`, which
-//!   nobody reads.
+//! - `Filling => Sealed`: one compare-and-swap after the last byte. A rank that dies before leaves `Filling`, which is
+//!   never read.
 //! - `Filling => Empty`: the fill failed, or the agent ended the rank and took the slot back. The swap to `Sealed` then
 //!   fails, so a stale rank cannot seal (RG-3).
-//! - `Empty => Restored`: the agent puts a restored image there for the rank to copy out.
-//! - `Sealed => Writing => Durable`: the agent makes the image safe elsewhere; it is read as before.
-//! - `Durable => Filling`: the rank fills over it, and over one that is `Sealed` where its policy is to replace. Who reads it
-//!   meanwhile gets bytes of a wrong digest.
-//! - `(Sealed | Writing | Durable | Restored) => Empty`: the agent no longer needs the image; the rank has copied it out.
-//! - `Writing => Sealed`, `(Filling | Restored) => Empty`: a new agent has taken the arena over ([`Arena::inherit`]).
+//! - `Empty => Restored`: the agent writes a restored image for the rank to copy out.
+//! - `Sealed => Writing => Durable`: the agent stores the image elsewhere; it remains readable.
+//! - `Durable => Filling`: the rank overwrites it, and also a `Sealed` one if its policy is to replace. A concurrent
+//!   reader gets bytes with a wrong digest.
+//! - `(Sealed | Writing | Durable | Restored) => Empty`: the agent no longer needs the image; the rank has copied it
+//!   out.
+//! - `Writing => Sealed`, `(Filling | Restored) => Empty`: a new agent has taken over the arena ([`Arena::inherit`]).
 //!
 //! # Windows
 //!
-//! Where memory is short of a whole image, the image area is a window that images pass through ([`Arena::windowed`]): byte
-//! `n` of the image lies at `n` modulo the window. The rank describes what comes without digests, fills piece by piece and
-//! counts, and waits where the window is full; the agent digests and writes each piece and gives its place back. In the end
-//! the rank puts the digests in, and seals. No image is ever held, so there is none to read, copy or restore from: the slot
-//! goes `Empty => Filling => Sealed => Empty`, the last when the shard is durable or void; where the rank gives up,
-//! `Filling => Writing => Empty`, the last when the agent has noticed. Of a rank that dies nothing is left but a temporary file.
+//! If memory is too small for a whole image, the image area is a window that images pass through ([`Arena::windowed`]):
+//! byte `n` of the image lies at `n` modulo the window. The rank writes the description without digests, fills and
+//! counts piece by piece, and waits while the window is full; the agent digests and writes each piece and frees its
+//! space. At the end the rank adds the digests and seals.
+//!
+//! No image is ever held, so there is none to read, copy or restore from. The slot goes
+//! `Empty => Filling => Sealed => Empty`, the last when the shard is durable or void; if the rank gives up,
+//! `Filling => Writing => Empty`, the last when the agent has noticed. A rank that dies leaves only a temporary file.
 //!
 //! # Trust
 //!
-//! The agent takes geometry from what it made itself, never from the memory, and checks every description that it has
-//! copied out and every chunk that it writes or hands on, so a rank that scribbles over a slot can spoil its own checkpoint
-//! and nothing else. What a rank changes between the check and the write is found by every later load.
+//! The agent uses the geometry that it created, never the one in memory, and verifies every description after copying
+//! it out and every chunk that it writes or sends. A rank that corrupts a slot therefore spoils only its own
+//! checkpoint. Changes by a rank between verification and write are detected by every later load.
 
 mod error;
 mod fill;
@@ -93,21 +96,20 @@ pub use streamed::StreamedImage;
 use crate::arena::layout::{FENCE_AT, HEADER_BYTES, SLOT_FILLED_AT, SLOT_FREED_AT, SLOT_META_AT};
 use crate::arena::window::Window;
 
-/// An arena, from either side.
+/// Arena, used by both agent and rank.
 pub struct Arena {
     file: File,
     mapping: Mapping,
     geometry: Geometry,
 }
 
-/// What an arena of whole images is made for.
+/// Requested dimensions of an arena of whole images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArenaShape {
-    /// Number of slots.
     pub slots: u32,
-    /// Bytes of the largest image.
+    /// Maximum image size, bytes.
     pub image_bytes: u64,
-    /// Least bytes of a slot's description area; 0 for what is usual for the image.
+    /// Minimum size of the description area of a slot, bytes; 0 for the usual size of the image.
     pub meta_bytes: u64,
 }
 
@@ -119,12 +121,12 @@ impl ArenaShape {
     }
 }
 
-/// Seals that both sides rely on.
+/// File seals that both sides rely on.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 impl Arena {
-    /// Makes an arena of `slots` slots, each for an image of up to `image_bytes`, with every page in place that a usual image
-    /// needs: a first touch costs ten times as much as a copy, so it is paid here and not in the trainer's first save.
+    /// Creates an arena of `slots` slots for images of up to `image_bytes`, and allocates every page that a usual image
+    /// needs: a first touch costs ten times as much as a copy, and must not delay the trainer's first save.
     pub fn create(name: &str, slots: u32, image_bytes: u64) -> Result<Self, ArenaError> {
         let meta_bytes = 0;
         Self::create_shaped(
@@ -137,17 +139,17 @@ impl Arena {
         )
     }
 
-    /// The same for descriptions that may need more than is usual.
+    /// Creates an arena with room for larger descriptions than usual.
     pub fn create_shaped(name: &str, shape: ArenaShape) -> Result<Self, ArenaError> {
         Self::make(name, shape.geometry()?)
     }
 
-    /// Makes an arena of one window, of at most `window` bytes, through which images of up to `image_bytes` pass.
+    /// Creates an arena of one window, of at most `window` bytes, for images of up to `image_bytes`.
     pub fn windowed(name: &str, image_bytes: u64, window: u64) -> Result<Self, ArenaError> {
         Self::windowed_with(name, image_bytes, window, 0)
     }
 
-    /// The same with at least `meta_bytes` for the description.
+    /// Creates a windowed arena with at least `meta_bytes` for the description.
     pub fn windowed_with(name: &str, image_bytes: u64, window: u64, meta_bytes: u64) -> Result<Self, ArenaError> {
         let geometry = Geometry::windowed(image_bytes, window).ok_or(ArenaError::Window {
             image_bytes,
@@ -184,14 +186,14 @@ impl Arena {
         Self::over(file, geometry)
     }
 
-    /// Maps an arena that another process made.
+    /// Maps an arena that another process created.
     pub fn map(fd: OwnedFd) -> Result<Self, ArenaError> {
         let (file, header) = sealed_file(fd)?;
         Self::sized(file, Geometry::from_header(&header)?)
     }
 
-    /// Takes over the arena that an earlier agent made with these very words, and what it has sealed. Its ranks are gone or
-    /// going: what they began is worth nothing. What they sealed must be checked like any other copy.
+    /// Takes over the arena that an earlier agent created with the same shape, including its sealed images. Unfinished
+    /// work of its ranks, which are gone or exiting, is discarded. Sealed images must be verified like any other copy.
     pub fn inherit(fd: OwnedFd, shape: ArenaShape) -> Result<Self, ArenaError> {
         let geometry = shape.geometry()?;
         let (file, header) = sealed_file(fd)?;
@@ -231,37 +233,37 @@ impl Arena {
         })
     }
 
-    /// Memory that is taken for it: images, and what was needed of the areas that describe them.
+    /// Returns the allocated memory: images, and the used parts of their description areas.
     pub fn held_bytes(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.blocks() * 512)
     }
 
-    /// Its shape.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// Where a slot stands, and the generation that put it there.
+    /// Returns the state of a slot and the generation that set it.
     pub fn slot(&self, slot: u32) -> Result<(SlotState, Generation), ArenaError> {
         Ok(state::unpack(self.word(slot)?.load(Ordering::Acquire)))
     }
 
-    /// Slots in state `Empty`, lowest first.
+    /// Returns the slots in state `Empty`, lowest first.
     pub fn empty_slots(&self) -> Vec<u32> {
         let empty = |slot: &u32| matches!(self.slot(*slot), Ok((SlotState::Empty, _)));
         (0..self.geometry.slots).filter(empty).collect()
     }
 
-    /// The slot to fill next: the lowest empty one, else the first behind `last` whose image is durable, which is the
-    /// oldest such image where slots are filled in turn. `None` while every image is needed.
+    /// Returns the slot to fill next: the lowest empty one, else the first after `last` with a durable image, which is
+    /// the oldest such image if slots are filled in turn. `None` while every image is needed.
     pub fn slot_to_fill(&self, last: Option<u32>) -> Option<u32> {
         let empty = self.empty_slots().first().copied();
         empty.or_else(|| self.in_turn(last, SlotState::Durable))
     }
 
-    /// The slot whose image gives way to a newer one before anybody has begun to write it: the first behind `last`.
+    /// Returns the first slot after `last` with a sealed image that is not being written yet, so that a newer image may
+    /// replace it.
     pub fn slot_to_replace(&self, last: Option<u32>) -> Option<u32> {
-        // What has passed through a window is being written already.
+        // Bytes that passed through a window are already being written.
         let held = !self.geometry.is_windowed();
         self.in_turn(last, SlotState::Sealed).filter(|_| held)
     }
@@ -273,41 +275,40 @@ impl Arena {
         (next..slots).chain(0..next).find(is)
     }
 
-    /// Holds the image that `generation` sealed in `slot` for as long as it is written. Says whether it was there.
+    /// Protects the image that `generation` sealed in `slot` while it is written. Returns false if it is gone.
     pub fn begin_write(&self, slot: u32, generation: Generation) -> Result<bool, ArenaError> {
         Ok(protocol::begin_write(self.word(slot)?, generation))
     }
 
-    /// Lets go of an image that turned out to be another than was to be written.
+    /// Releases the protection of an image that is not the one to be written.
     pub fn leave(&self, slot: u32, generation: Generation) -> Result<(), ArenaError> {
         protocol::leave(self.word(slot)?, generation);
         Ok(())
     }
 
-    /// Says that the image that was being written is safe elsewhere, so that it may be filled over. Says whether it was
-    /// there.
+    /// Marks the image that was being written as durable, so that it may be overwritten. Returns false if it is gone.
     pub fn make_durable(&self, slot: u32, generation: Generation) -> Result<bool, ArenaError> {
         Ok(protocol::make_durable(self.word(slot)?, generation))
     }
 
-    /// Makes a slot `Empty`, whatever it was. For the owner of the image: the agent, or the rank after copying a
-    /// restored image out. A fill in progress will fail to seal.
+    /// Sets a slot to `Empty` in any state. For the owner of the image: the agent, or the rank after copying a restored
+    /// image out. A fill in progress will fail to seal.
     pub fn release(&self, slot: u32) -> Result<(), ArenaError> {
         protocol::take_back(self.word(slot)?);
         Ok(())
     }
 
-    /// Raises the lowest generation that may fill or seal (RG-3). It never sinks.
+    /// Raises the lowest generation that may fill or seal (RG-3). It never decreases.
     pub fn raise_fence(&self, generation: Generation) {
         self.mapping.word(FENCE_AT).fetch_max(generation.0, Ordering::AcqRel);
     }
 
-    /// The lowest generation that may fill or seal.
+    /// Returns the lowest generation that may fill or seal.
     pub fn fence(&self) -> Generation {
         Generation(self.mapping.word(FENCE_AT).load(Ordering::Acquire))
     }
 
-    /// Fills `out` from a slot's image area, whatever state the slot is in; proves nothing about the bytes.
+    /// Fills `out` from the image area of a slot in any state; does not verify the bytes.
     pub fn read_image(&self, slot: u32, at: u64, out: &mut [u8]) -> Result<(), ArenaError> {
         let place = self.geometry.image_place(slot, at, out.len() as u64)?;
         self.file
@@ -336,7 +337,7 @@ impl Arena {
     }
 }
 
-/// A memory file whose size nobody can change, and its header.
+/// Checks that a memory file has a sealed size, and reads its header.
 fn sealed_file(fd: OwnedFd) -> Result<(File, [u8; HEADER_BYTES]), ArenaError> {
     let seals = fcntl_get_seals(&fd).map_err(|_| ArenaError::NotOne {
         problem: "is no memory file",
@@ -359,7 +360,7 @@ fn unreadable(source: io::Error) -> ArenaError {
 }
 
 impl AsFd for Arena {
-    /// What is handed to the rank.
+    /// Returns the descriptor to pass to the rank.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -1,10 +1,11 @@
-//! How rank and agent move a slot's word: the few atomic steps that everything else rests on.
+//! Transitions of a slot word by rank and agent: the atomic steps that all other arena code relies on.
 //!
-//! The rank claims a slot that is empty or whose image is durable, copies, and seals with one compare-and-swap from its own
-//! claim; the agent may take the slot back at any moment. The claim carries the generation, so the seal of a rank that was overtaken finds another word and
-//! fails (RG-3), whatever has happened to the slot meanwhile. The release of the seal orders the image before the word.
+//! The rank claims a slot that is empty or has a durable image, copies, and seals with one compare-and-swap from its
+//! own claim; the agent may take the slot back at any time. The claim carries the generation, so the seal of a stale
+//! rank finds another word and fails (RG-3), independent of what happened to the slot meanwhile. Release ordering of
+//! the seal orders the image before the word.
 //!
-//! Written over [`Word`], so that the tests run every interleaving of these very steps.
+//! Generic over [`Word`], so that the tests run every interleaving of this code.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,13 +13,14 @@ use rankguard_model::Generation;
 
 use crate::arena::state::{EMPTY, SlotState, pack, unpack};
 
-/// An atomic word that two processes race for.
+/// Atomic word that two processes compete for.
 pub(super) trait Word {
-    /// Sets it, whatever it is. A read-modify-write like every other step, so that all of them are one chain.
+    /// Sets the word unconditionally. A read-modify-write like every other step, so that all steps form one release
+    /// sequence.
     fn replace(&self, value: u64);
-    /// Sets it to `to` if it is `from`; what it is otherwise.
+    /// Sets the word to `to` if it is `from`; otherwise returns its value.
     fn change(&self, from: u64, to: u64) -> Result<(), u64>;
-    /// What it is.
+    /// Returns the value.
     fn now(&self) -> u64;
 }
 
@@ -37,54 +39,55 @@ impl Word for AtomicU64 {
     }
 }
 
-/// Takes an empty slot for `state`; gives what the slot is where it is not empty.
+/// Claims an empty slot for `state`; returns the current word if the slot is not empty.
 pub(super) fn claim(word: &impl Word, state: SlotState, generation: Generation) -> Result<(), u64> {
     word.change(EMPTY, pack(state, generation))
 }
 
-/// Takes a slot to fill: an empty one, one whose image is safe elsewhere or, where that is allowed, one whose image nobody
-/// has begun to write; gives what the slot is where it is none of these.
+/// Claims a slot to fill: an empty one, one with a durable image or, if `replace`, one with a sealed image that is not
+/// being written. Returns the current word otherwise.
 pub(super) fn claim_over(word: &impl Word, generation: Generation, replace: bool) -> Result<(), u64> {
     let is = word.now();
     match unpack(is).0 {
-        // Should it be another by now, it is not taken.
+        // Fails if the word has changed since.
         SlotState::Durable => word.change(is, pack(SlotState::Filling, generation)),
         SlotState::Sealed if replace => word.change(is, pack(SlotState::Filling, generation)),
         _ => claim(word, SlotState::Filling, generation),
     }
 }
 
-/// From here until it is durable or taken back, nobody fills over the image that this generation sealed. Says whether it
-/// was there.
+/// Marks the image that this generation sealed as being written, so that it is not overwritten until it is durable or
+/// taken back. Returns false if it is gone.
 pub(super) fn begin_write(word: &impl Word, generation: Generation) -> bool {
     let sealed = pack(SlotState::Sealed, generation);
     word.change(sealed, pack(SlotState::Writing, generation)).is_ok()
 }
 
-/// The image is another than was to be written: it waits for its own turn.
+/// Returns an image to `Sealed` because it is not the one that was to be written.
 pub(super) fn leave(word: &impl Word, generation: Generation) {
     let writing = pack(SlotState::Writing, generation);
     let _ = word.change(writing, pack(SlotState::Sealed, generation));
 }
 
-/// Says that the image that was being written is safe elsewhere. Says whether it was still there.
+/// Marks the image that was being written as durable. Returns false if it is gone.
 pub(super) fn make_durable(word: &impl Word, generation: Generation) -> bool {
     let writing = pack(SlotState::Writing, generation);
     word.change(writing, pack(SlotState::Durable, generation)).is_ok()
 }
 
-/// Makes the claimed slot a whole image. Says whether it was still ours.
+/// Seals the claimed slot as a whole image. Returns false if the claim was lost.
 pub(super) fn seal(word: &impl Word, generation: Generation) -> bool {
     let filling = pack(SlotState::Filling, generation);
     word.change(filling, pack(SlotState::Sealed, generation)).is_ok()
 }
 
-/// Gives a claimed slot back, if it is still ours: the agent may have taken it and given it away.
+/// Releases a claimed slot if the claim is still valid: the agent may have taken it back and reassigned it.
 pub(super) fn give_up(word: &impl Word, generation: Generation) {
     let _ = word.change(pack(SlotState::Filling, generation), EMPTY);
 }
 
-/// Gives up what was passing through a window: it stays taken until its reader has noticed, and lets go.
+/// Abandons an image that was passing through a window. The slot remains occupied until its reader notices and releases
+/// it.
 pub(super) fn give_over(word: &impl Word, generation: Generation) {
     let _ = word.change(
         pack(SlotState::Filling, generation),
@@ -92,13 +95,13 @@ pub(super) fn give_over(word: &impl Word, generation: Generation) {
     );
 }
 
-/// Makes a slot empty, whatever it was.
+/// Empties a slot in any state.
 pub(super) fn take_back(word: &impl Word) {
     word.replace(EMPTY);
 }
 
-/// What is left in a slot whose agent is gone, and mostly its rank with it: an image that was sealed stays, whether it was
-/// being written or not; everything else is worth nothing.
+/// Cleans up a slot after the agent exited, and usually its rank too: a sealed image is retained, also if it was being
+/// written; everything else is discarded.
 pub(super) fn inherit(word: &impl Word) {
     loop {
         let is = word.now();
@@ -107,7 +110,7 @@ pub(super) fn inherit(word: &impl Word) {
             (SlotState::Writing, generation) => pack(SlotState::Sealed, generation),
             _ => EMPTY,
         };
-        // Its rank may be alive for a moment yet, and seal.
+        // The rank may still run for a moment, and seal.
         if word.change(is, to).is_ok() {
             return;
         }
@@ -138,7 +141,7 @@ mod tests {
         }
     }
 
-    /// A slot and its image, which is one number: the generation that wrote it.
+    /// Slot and its image, modelled as one number: the generation that wrote it.
     #[derive(Default)]
     struct Slot {
         word: Model,
@@ -146,7 +149,7 @@ mod tests {
     }
 
     impl Slot {
-        /// A rank's fill: claims, copies, seals. Says whether there is an image.
+        /// Fill by a rank: claims, copies, seals. Returns true if there is an image.
         fn fill(&self, generation: u64) -> bool {
             if claim(&self.word, SlotState::Filling, Generation(generation)).is_err() {
                 return false;
@@ -155,7 +158,7 @@ mod tests {
             seal(&self.word, Generation(generation))
         }
 
-        /// What the agent reads of a sealed slot: who sealed it, and the image.
+        /// Agent's read of a sealed slot: the generation that sealed it, and the image.
         fn read(&self) -> Option<(u64, u64)> {
             let (state, generation) = unpack(self.word.load(Ordering::Acquire));
             (state == SlotState::Sealed).then(|| (generation.0, self.image.load(Ordering::Relaxed)))

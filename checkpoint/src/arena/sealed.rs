@@ -1,4 +1,4 @@
-//! The agent's side: reading sealed images without believing them, and putting restored ones in place.
+//! Agent side of an arena: reads sealed images without trusting them, and writes restored ones.
 
 use std::io;
 use std::num::NonZero;
@@ -13,7 +13,7 @@ use crate::arena::{Arena, ArenaError};
 use crate::format::{ChunkDigest, ShardIndex};
 use crate::image::{ImageSink, ImageSource, MappedImage, Piece};
 
-/// A sealed slot with its description, read and bounded.
+/// Sealed slot with its description, copied out and validated.
 #[derive(Debug, Clone)]
 pub struct SealedImage<'a> {
     arena: &'a Arena,
@@ -21,7 +21,7 @@ pub struct SealedImage<'a> {
     index: ShardIndex,
 }
 
-/// A slot that is being given a restored image.
+/// Slot that is receiving a restored image.
 #[derive(Debug)]
 pub struct RestoredSlot<'a> {
     arena: &'a Arena,
@@ -29,8 +29,8 @@ pub struct RestoredSlot<'a> {
 }
 
 impl Arena {
-    /// The image sealed in `slot`, durable or not. The description has been copied out and checked against itself and against the
-    /// arena's own geometry; the image's bytes have not been looked at yet.
+    /// Returns the image sealed in `slot`, durable or not. The description has been copied out and validated against
+    /// itself and the arena geometry; the image bytes are not verified yet.
     pub fn sealed(&self, slot: u32) -> Result<SealedImage<'_>, ArenaError> {
         let (is, sealed) = self.slot(slot)?;
         if !is.is_image() {
@@ -48,8 +48,8 @@ impl Arena {
         })
     }
 
-    /// What the rank has said of the image in a slot, copied out and checked against itself, the arena's geometry and the
-    /// generation that the slot names.
+    /// Copies out the description of a slot and validates it against itself, the arena geometry and the generation of
+    /// the slot.
     pub(super) fn described(&self, slot: u32, sealed: Generation) -> Result<ShardIndex, ArenaError> {
         let (bytes, capacity) = (self.meta_word(slot)?.load(Ordering::Acquire), self.geometry.meta_bytes);
         if bytes > capacity {
@@ -79,14 +79,15 @@ impl Arena {
         Ok(index)
     }
 
-    /// Every sealed slot that can be read, lowest first. Broken ones are left out; [`Arena::sealed`] says why.
+    /// Returns every readable sealed slot, lowest first. Broken ones are left out; [`Arena::sealed`] returns the
+    /// reason.
     pub fn sealed_images(&self) -> Vec<SealedImage<'_>> {
         (0..self.geometry.slots)
             .filter_map(|slot| self.sealed(slot).ok())
             .collect()
     }
 
-    /// Takes an empty slot for a restored image. The rank copies it out with [`Arena::read_image`] and releases it.
+    /// Claims an empty slot for a restored image. The rank copies it out with [`Arena::read_image`] and releases it.
     pub fn begin_restore(&self, slot: u32, generation: Generation) -> Result<RestoredSlot<'_>, ArenaError> {
         let claimed = protocol::claim(self.word(slot)?, SlotState::Restored, generation);
         claimed.map_err(|is| ArenaError::State {
@@ -99,17 +100,16 @@ impl Arena {
 }
 
 impl SealedImage<'_> {
-    /// What the rank said of it.
+    /// Returns the description that the rank wrote.
     pub fn index(&self) -> &ShardIndex {
         &self.index
     }
 
-    /// The slot it is in.
     pub fn slot(&self) -> u32 {
         self.slot
     }
 
-    /// A private copy of one chunk, checked against the rank's digest. `None` past the end.
+    /// Returns a private copy of one chunk, verified against the rank's digest. `None` past the end.
     pub fn chunk(&self, chunk: u32) -> Result<Option<Vec<u8>>, ArenaError> {
         let Some(range) = self.index.chunking().range(chunk) else {
             return Ok(None);
@@ -131,7 +131,7 @@ impl SealedImage<'_> {
         Ok(Some(bytes))
     }
 
-    /// Whether every chunk has the digest that the rank gave it. On several threads.
+    /// True if every chunk has the digest that the rank recorded. Uses up to eight threads.
     pub fn is_whole(&self) -> bool {
         let Some(image) = self.mapped() else { return false };
         let chunks: Vec<(Range<u64>, ChunkDigest)> = self
@@ -157,7 +157,7 @@ impl SealedImage<'_> {
         })
     }
 
-    /// Copies the image's bytes from `at` on out; gives the digest of what came.
+    /// Copies image bytes from offset `at` on; returns the digest of the copy.
     pub(crate) fn copy_out(&self, at: u64, out: &mut [u8]) -> Result<ChunkDigest, ArenaError> {
         let place = self.arena.geometry.image_place(self.slot, at, out.len() as u64)?;
         Ok(self.arena.mapping.copy_out(place as usize, out))

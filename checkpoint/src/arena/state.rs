@@ -1,30 +1,30 @@
-//! The state word of a slot: state and generation change together, in one atomic operation.
+//! State word of a slot: state and generation change together, in one atomic operation.
 
 use std::fmt;
 
 use rankguard_model::Generation;
 
-/// Where a slot stands. Heading `Life of a slot` of [`crate::arena`] says who moves it where.
+/// Life cycle state of a slot. Heading `Life of a slot` of [`crate::arena`] lists the transitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SlotState {
-    /// Free.
+    /// The slot is free.
     Empty,
     /// A rank is copying.
     Filling,
     /// A whole image with its description.
     Sealed,
-    /// An image that the agent has put there for the rank.
+    /// An image that the agent restored for the rank.
     Restored,
-    /// A whole image that its agent is writing: it neither goes nor changes meanwhile.
+    /// A whole image that the agent is writing: it is neither removed nor changed meanwhile.
     Writing,
-    /// A whole image that is safe elsewhere too: good to read, and the rank may fill over it.
+    /// A whole image that is also stored elsewhere: readable, and the rank may overwrite it.
     Durable,
-    /// A number that means nothing: someone scribbled over the header.
+    /// An invalid code: the header was corrupted.
     Broken,
 }
 
 impl SlotState {
-    /// Whether there is a whole image with its description.
+    /// True if the slot holds a whole image with its description.
     pub fn is_image(self) -> bool {
         matches!(self, Self::Sealed | Self::Writing | Self::Durable)
     }
@@ -47,7 +47,7 @@ impl fmt::Display for SlotState {
 /// The word of an empty slot.
 pub(super) const EMPTY: u64 = 0;
 
-/// Generations above this have no place in the word; a job would need ten million restarts a second for two centuries.
+/// Highest generation that fits in the word; a job would need ten million restarts a second for two centuries.
 pub(super) const MAX_GENERATION: u64 = (1 << 56) - 1;
 
 pub(super) fn pack(state: SlotState, generation: Generation) -> u64 {

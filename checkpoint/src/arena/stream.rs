@@ -1,4 +1,4 @@
-//! The rank's side of a window: the same pass that copies and digests, piece by piece, as there is room.
+//! Rank side of a window: the same copy and digest pass, piece by piece as space becomes free.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use crate::arena::window::{Filling, LOOK, Window};
 use crate::arena::{Arena, ArenaError, FillError, Filled, ImageOf, kernel, layout, protocol};
 use crate::format::{ChunkDigest, Chunking, ShardIndex, TensorBox};
 
-/// An image that a rank has described, and that the agent must hear of before it can pass.
+/// Image that a rank has described; the agent must be notified before it can pass.
 #[derive(Debug)]
 pub struct Streaming {
     slot: u32,
@@ -22,13 +22,12 @@ pub struct Streaming {
 }
 
 impl Streaming {
-    /// The slot it passes through.
     pub fn slot(&self) -> u32 {
         self.slot
     }
 }
 
-/// What the threads of one pass share.
+/// State shared by the threads of one pass.
 struct Pass<'a> {
     arena: &'a Arena,
     slot: u32,
@@ -36,12 +35,13 @@ struct Pass<'a> {
     chunking: &'a Chunking,
     tensors: &'a [(TensorBox, &'a [u8])],
     window: Window<'a>,
-    /// Bytes of the shard's file.
+    /// Size of the shard file, bytes.
     total: u64,
     patience: Duration,
 }
 
-/// Work that is left, in order: whoever takes a part waits for its room first, and the others behind it.
+/// Remaining work, in order. A thread that takes a part waits for its space while holding the lock, so later parts wait
+/// behind it.
 struct Left<'a> {
     jobs: std::vec::IntoIter<Share<'a>>,
     waited: Duration,
@@ -49,7 +49,8 @@ struct Left<'a> {
 }
 
 impl Arena {
-    /// Takes the window and describes what is to pass through it. Tell the agent, then call [`Arena::stream`].
+    /// Claims the window and describes the image that is to pass. The caller then notifies the agent and calls
+    /// [`Arena::stream`].
     pub fn begin_stream(
         &self,
         slot: u32,
@@ -88,8 +89,8 @@ impl Arena {
         Ok(Streaming { slot, index, threads })
     }
 
-    /// Passes the image that was described, of the same tensors, and seals it. Where the window is full it waits, for as
-    /// long as something is taken out of it within `patience`. When this returns, the trainer may change its tensors.
+    /// Passes the described image, of the same tensors, and seals it. Waits while the window is full, as long as
+    /// something is taken out within `patience`. After it returns, the trainer may change its tensors.
     pub fn stream(
         &self,
         streaming: Streaming,
@@ -119,7 +120,7 @@ impl Arena {
         })
     }
 
-    /// Copies everything and puts the digests in; gives how long the window was full.
+    /// Copies everything and adds the digests; returns how long the window was full.
     fn pass(
         &self,
         slot: u32,
@@ -140,10 +141,10 @@ impl Arena {
             total: chunking.ranges().last().map_or(0, |last| last.end),
             patience,
         };
-        // So small that the next one has room beside a piece and a chunk that are being taken out.
+        // Small enough that the next part fits beside a piece and a chunk that are being taken out.
         let job_bytes = JOB_BYTES.min(self.geometry.window / 8);
         let waited = pass.run(jobs(&chunking, &mut chunks, job_bytes), threads)?;
-        // The agent may be reading the description of before until it has begun.
+        // Until it has begun, the agent may still be reading the earlier description.
         pass.wait(|| pass.window.is_begun())?;
         index.set_chunks(chunks);
         self.write_meta(slot, index)?;
@@ -180,8 +181,8 @@ impl Pass<'_> {
         left.failed.map_or(Ok(left.waited), Err)
     }
 
-    /// The next part, its place in the image, as soon as there is room for it. Of the parts that are being copied the first
-    /// always has room behind it in time: the agent needs nothing but the parts before.
+    /// Returns the next part and its image range as soon as there is space for it. The first part in progress always
+    /// gets its space eventually, because the agent needs only the parts before it.
     fn next<'a>(&self, left: &Mutex<Left<'a>>) -> Option<(Range<u64>, u32, &'a mut [ChunkDigest])> {
         let mut left = left.lock().expect("no holder of the work panics");
         if left.failed.is_some() {
@@ -199,12 +200,12 @@ impl Pass<'_> {
         Some((range, first, digests))
     }
 
-    /// Where a chunk begins; behind the last, where the file ends.
+    /// Returns the start of a chunk; after the last chunk, the end of the file.
     fn start(&self, chunk: u32) -> u64 {
         self.chunking.range(chunk).map_or(self.total, |range| range.start)
     }
 
-    /// Copies one chunk and makes zero what lies between it and the next, whatever passed there before; gives its digest.
+    /// Copies one chunk, zeroes the padding after it, and returns its digest.
     fn copy(&self, chunk: u32) -> ChunkDigest {
         let (range, place) = (self.chunking.range(chunk), self.chunking.tensor_of(chunk));
         let (range, place) = range.zip(place).expect("jobs are made of the image's chunks");
@@ -226,7 +227,7 @@ impl Pass<'_> {
         digest
     }
 
-    /// Where bytes of the image lie in the mapping: in two parts where they reach over the window's end.
+    /// Returns the mapping ranges of image bytes: two if they wrap around the end of the window.
     fn places(&self, range: &Range<u64>) -> (Range<usize>, Option<Range<usize>>) {
         let base = self.arena.geometry.image_place(self.slot, 0, 0);
         let base = base.expect("the slot was claimed") as usize;
@@ -239,7 +240,7 @@ impl Pass<'_> {
         (head, (fits < length).then(|| base..base + length - fits))
     }
 
-    /// Waits until it is `ready`; gives how long that was.
+    /// Waits until `ready` returns true; returns the time waited.
     fn wait(&self, ready: impl Fn() -> bool) -> Result<Duration, FillError> {
         if ready() {
             return Ok(Duration::ZERO);

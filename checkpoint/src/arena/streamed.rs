@@ -1,4 +1,4 @@
-//! The agent's side of a window: what passes is read where it lies, and its place given back.
+//! Agent side of a window: reads the bytes in place and frees their space.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,12 @@ use crate::arena::{Arena, ArenaError, StreamError};
 use crate::format::ShardIndex;
 use crate::image::MappedImage;
 
-/// How long a rank may fill nothing before its image is given up: it may be stopped for a while, or a device may be.
+/// Maximum time without progress of the rank before its image is abandoned; a rank or device may be stopped for a
+/// while.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// An image that passes through a window. When it is dropped, whether whole or not, the rank comes to its end without
-/// anybody who reads, and the slot serves the next image.
+/// Image that passes through a window. On drop, complete or not, the rank can finish without a reader, and the slot
+/// becomes free for the next image.
 pub struct StreamedImage<'a> {
     arena: &'a Arena,
     slot: u32,
@@ -25,8 +26,8 @@ pub struct StreamedImage<'a> {
 }
 
 impl Arena {
-    /// What the rank of this generation has begun to pass through a window. `gone` says whether the rank is; asked now and
-    /// then while it is waited for.
+    /// Opens the image that the rank of this generation has begun to pass through a window. `gone` returns true if the
+    /// rank has exited; it is polled during waits.
     pub fn streamed<'a>(
         &'a self,
         slot: u32,
@@ -54,39 +55,40 @@ impl Arena {
 }
 
 impl StreamedImage<'_> {
-    /// What the rank said of it before the first byte: everything but the digests.
+    /// Returns the description that the rank wrote before the first byte: everything but the digests.
     pub fn index(&self) -> &ShardIndex {
         &self.index
     }
 
-    /// Bytes that pass.
+    /// Returns the number of bytes that pass.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }
 
-    /// What is written at a time.
+    /// Returns the size of one write, bytes.
     pub(crate) fn piece(&self) -> u64 {
         self.arena.geometry.piece()
     }
 
-    /// The image where it lies: only what is filled and not yet free.
+    /// Returns the window as mapped memory. Only bytes that are filled and not yet freed are valid.
     pub(crate) fn mapped(&self) -> Result<MappedImage<'_>, ArenaError> {
         let bytes = self.arena.geometry.window;
         let base = self.arena.geometry.image_place(self.slot, 0, bytes)?;
         Ok(MappedImage::new(&self.arena.mapping, base as usize, bytes as usize))
     }
 
-    /// Waits until everything up to `to` is filled, or nobody wants it any more.
+    /// Waits until all bytes before `to` are filled, or `unwanted` returns true.
     pub(crate) fn wait_for(&self, to: u64, unwanted: impl Fn() -> bool) -> Result<(), StreamError> {
         self.wait(|| unwanted() || self.window.filled() >= to)
     }
 
-    /// Everything up to there may be filled over.
+    /// Frees all bytes before `to` for the rank to overwrite.
     pub(crate) fn free(&self, to: u64) {
         self.window.free(to);
     }
 
-    /// Waits for the seal; gives what the rank says of the image now: the same, and the digests.
+    /// Waits for the seal and returns the final description with the digests. An error if anything else in it has
+    /// changed.
     pub(crate) fn sealed(&self) -> Result<ShardIndex, StreamError> {
         let generation = self.index.generation;
         let sealed = || self.arena.slot(self.slot).ok() == Some((SlotState::Sealed, generation));
@@ -100,12 +102,12 @@ impl StreamedImage<'_> {
         }
     }
 
-    /// Waits until it is `ready`, for as long as the rank is at it.
+    /// Waits until `ready` returns true, as long as the rank makes progress.
     fn wait(&self, ready: impl Fn() -> bool) -> Result<(), StreamError> {
         let (total, generation) = (self.total, self.index.generation);
         let (mut filled, mut since) = (self.window.filled(), Instant::now());
         loop {
-            // Before the look: what a rank did before it went counts.
+            // Read before the other checks, so that the last writes of an exited rank count.
             let gone = (self.gone)();
             let filling = self.arena.slot(self.slot)? == (SlotState::Filling, generation);
             if ready() {
@@ -147,8 +149,8 @@ impl Drop for StreamedImage<'_> {
     fn drop(&mut self) {
         let generation = self.index.generation;
         if self.arena.slot(self.slot).ok() == Some((SlotState::Filling, generation)) {
-            // Nobody reads it any more. A rank that is at it does not hear that the store is full: its attempt is void, and it
-            // trains on as after any other save.
+            // No reader is left. The rank does not learn that the store is full: its attempt is void, and it continues
+            // training as after any other save.
             self.window.let_pass();
             let _ = self.wait(|| false);
         }

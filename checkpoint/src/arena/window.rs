@@ -1,29 +1,30 @@
-//! The two counts of a window, and who may do what by them.
+//! Counters of a window and the access rules that they imply.
 //!
-//! The rank counts what it has filled, the agent what it has taken out; neither ever sinks while an image passes. A byte is
-//! read only below the one count and written only less than a window above the other, and each count is stored behind the
-//! bytes that it speaks of. Written over [`Count`], so that the tests run every interleaving of these very steps.
+//! The rank counts the bytes that it filled, the agent those that it took out; neither count decreases while an image
+//! passes. A byte is read only below the first count and written only less than a window above the second, and each
+//! count is stored after the bytes that it covers. Generic over [`Count`], so that the tests run every interleaving of
+//! this code.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Between two looks at a count: the other side is another process and rings no bell. A disk writes half a piece meanwhile.
+/// Poll interval for the other side's count, which sends no notification. A disk writes half a piece in that time.
 pub(super) const LOOK: Duration = Duration::from_micros(500);
 
-/// In place of the agent's count before it has read what comes: the rank may not put anything else there until then.
+/// Value of `freed` before the agent has read the description, which the rank must not change until then.
 const NOT_BEGUN: u64 = u64::MAX;
 
-/// In place of it once nothing is read any more: everything has room.
+/// Value of `freed` after the agent has stopped reading: all bytes have room.
 const LET_PASS: u64 = u64::MAX - 1;
 
-/// An atomic number that one process changes and another one looks at.
+/// Atomic counter that one process changes and another polls.
 pub(super) trait Count {
-    /// What it is; whatever was done before it was set has been done.
+    /// Returns the value, with acquire ordering.
     fn get(&self) -> u64;
-    /// Sets it, behind whatever was done before.
+    /// Sets the value, with release ordering.
     fn set(&self, to: u64);
-    /// The same, unless it is higher.
+    /// Raises the value to `to`, or leaves it if it is higher.
     fn raise(&self, to: u64);
 }
 
@@ -41,7 +42,7 @@ impl Count for AtomicU64 {
     }
 }
 
-/// A window, from either side.
+/// View of a window, used by both sides.
 #[derive(Debug)]
 pub(super) struct Window<'a, C = AtomicU64> {
     pub(super) filled: &'a C,
@@ -50,28 +51,28 @@ pub(super) struct Window<'a, C = AtomicU64> {
 }
 
 impl<C: Count> Window<'_, C> {
-    /// The rank, before it says that something comes.
+    /// Rank: resets the counters before it announces an image.
     pub(super) fn open(&self) {
         self.freed.set(NOT_BEGUN);
         self.filled.set(0);
     }
 
-    /// The agent, once it has read what comes.
+    /// Agent: marks that it has read the description.
     pub(super) fn begin(&self) {
         self.freed.set(0);
     }
 
-    /// Whether the agent has read what comes.
+    /// True if the agent has read the description.
     pub(super) fn is_begun(&self) -> bool {
         self.freed.get() != NOT_BEGUN
     }
 
-    /// How much was taken out; to see whether something moves.
+    /// Returns the number of bytes taken out, to detect progress.
     pub(super) fn freed(&self) -> u64 {
         self.freed.get()
     }
 
-    /// Whether the rank may fill up to there.
+    /// True if the rank may fill all bytes before `to`.
     pub(super) fn has_room(&self, to: u64) -> bool {
         let freed = match self.freed.get() {
             NOT_BEGUN => 0,
@@ -80,37 +81,37 @@ impl<C: Count> Window<'_, C> {
         to <= freed.saturating_add(self.bytes)
     }
 
-    /// The rank: everything up to there is filled.
+    /// Rank: marks all bytes before `to` as filled.
     pub(super) fn fill(&self, to: u64) {
         self.filled.set(to);
     }
 
-    /// How far it is filled.
+    /// Returns the number of bytes filled.
     pub(super) fn filled(&self) -> u64 {
         self.filled.get()
     }
 
-    /// The agent: everything up to there may be filled over. Its threads may say so in any order.
+    /// Agent: frees all bytes before `to`. Its threads may call this in any order.
     pub(super) fn free(&self, to: u64) {
         self.freed.raise(to);
     }
 
-    /// The agent reads nothing any more: the rank comes to its end all the same.
+    /// Agent: stops reading and lets the rank finish.
     pub(super) fn let_pass(&self) {
         self.freed.set(LET_PASS);
     }
 }
 
-/// Parts that several threads have filled, in whatever order: what is filled without a gap is told.
+/// Parts that several threads filled in any order; reports the length filled without a gap.
 #[derive(Debug, Default)]
 pub(super) struct Filling {
     to: u64,
-    /// Parts behind a gap, by their beginning.
+    /// Parts after a gap, as end by start.
     ahead: BTreeMap<u64, u64>,
 }
 
 impl Filling {
-    /// A part is filled; gives how far everything is.
+    /// Records a filled part; returns the length filled without a gap.
     pub(super) fn add(&mut self, from: u64, to: u64) -> u64 {
         self.ahead.insert(from, to);
         while let Some(to) = self.ahead.remove(&self.to) {
@@ -142,7 +143,7 @@ mod tests {
         }
     }
 
-    /// A window of one place, and a description that the rank changes once the agent has read it.
+    /// Window of one position, and a description that the rank changes once the agent has read it.
     #[derive(Default)]
     struct Passing {
         filled: Model,

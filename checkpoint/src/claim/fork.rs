@@ -1,5 +1,5 @@
-//! A checkpoint of one folder as a checkpoint of another: shards are linked, or copied where the file systems differ; indexes and
-//! the manifest are written anew, since they name their job.
+//! Copies a checkpoint into the folder of another job: shards are linked, or copied across file systems; indexes and
+//! the manifest are rewritten, because they contain the job name.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,8 +13,8 @@ use crate::format::{CheckpointId, Digest, LENT_FILE, Manifest, Origin, index_fil
 use crate::store::disk::{self, Op};
 use crate::store::{Store, StoreError, files};
 
-/// Brings a checkpoint of `job` in `from` into the folder of `own_job` in `to`, and commits it there as one of `run`. May be
-/// repeated. The caller holds a lease of the source.
+/// Links a checkpoint of `job` in `from` into the folder of `own_job` in `to`, and commits it there as one of `run`.
+/// Idempotent. The caller must hold a lease of the source.
 pub(super) fn link_checkpoint(
     from: &Store,
     job: &JobId,
@@ -53,7 +53,7 @@ pub(super) fn link_checkpoint(
     Ok(manifest)
 }
 
-/// Gives a file a second name, or copies it to another file system.
+/// Creates a hard link to a file, or copies it to another file system.
 fn link_file(source: &Path, folder: &Path, name: &str) -> Result<(), StoreError> {
     let target = folder.join(name);
     match disk::call(Op::Link, &target, || fs::hard_link(source, &target)) {

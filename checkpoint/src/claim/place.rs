@@ -1,4 +1,4 @@
-//! The folder that a source names.
+//! Resolution of a resume source to a job folder.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::ClaimError;
 use crate::format::{CheckpointId, check_job};
 use crate::store::{Store, StoreError};
 
-/// A job's folder, and one checkpoint of it where the source names one.
+/// Folder of a job, and one checkpoint of it if the source names one.
 #[derive(Debug)]
 pub(super) struct SourcePlace {
     pub(super) store: Store,
@@ -17,7 +17,7 @@ pub(super) struct SourcePlace {
 }
 
 impl SourcePlace {
-    /// Whether this is the folder of a job in a store, however the path is written.
+    /// True if this is the folder of a job in a store, compared by canonical path.
     pub(super) fn is_folder_of(&self, store: &Store, job: &JobId) -> Result<bool, StoreError> {
         if self.job != *job {
             return Ok(false);

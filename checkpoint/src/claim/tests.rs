@@ -84,7 +84,7 @@ fn a_resumed_run_goes_on_above_all_generations_from_its_newest_checkpoint() {
     assert_eq!((again.run.clone(), again.first), (run.clone(), Generation(2)));
     assert_eq!(again.start.map(|start| start.step), Some(Step(20)));
     assert_eq!(again.checkpoints.len(), 2);
-    // Twice back: what lies behind each start never counts again.
+    // Two rollbacks: checkpoints after each start are never counted again.
     let back = claim(&store, &request("train", 'c', Some("train:10"))).expect("a step");
     assert_eq!((back.first, back.checkpoints.len()), (Generation(3), 1));
     assert_eq!(store.current_ids(&job("train")).expect("readable"), [id(10, 1)]);
@@ -136,7 +136,7 @@ fn a_checkpoint_of_another_job_becomes_the_start_of_a_new_run() {
         store.run_record(&job("base")).expect("readable").is_none(),
         "the source is left as it is"
     );
-    // A path, of the folder and of the checkpoint; a store of its own.
+    // By path, of the folder and of the checkpoint; in a store of its own.
     for (nth, path) in ["store/base", "store/base/000000000040-g7"].into_iter().enumerate() {
         let other = Store::open(dir.path().join(format!("other-{nth}"))).expect("a store");
         let path = dir.path().join(path).display().to_string();

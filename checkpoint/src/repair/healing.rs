@@ -1,11 +1,10 @@
-//! A restore that repairs what it comes across.
+//! Chunk source for a restore that repairs the store in passing.
 
 use crate::format::ChunkDigest;
 use crate::source::{Answer, ChunkError, ChunkId, ChunkSource, Tier};
 use crate::store::{Store, files};
 
-/// A store that a restore may write to: a chunk that it gave wrong is written again in passing, once a good copy has come
-/// from elsewhere.
+/// Store that a restore may write to: a damaged chunk is rewritten once another source has supplied a good copy.
 #[derive(Debug)]
 pub struct Healing<'a>(pub &'a Store);
 
@@ -26,7 +25,8 @@ impl ChunkSource for Healing<'_> {
         self.0.chunks(ids, answer);
     }
 
-    /// Only within a file that is there and long enough: the rest is for [`repair`], which knows the whole file.
+    /// Repairs only within an existing file of sufficient length; other damage requires [`repair`], which knows the
+    /// whole file.
     fn heal(&self, id: &ChunkId, good: &[u8]) -> Result<bool, ChunkError> {
         if good.len() != id.bytes() as usize || ChunkDigest::of(good) != id.digest {
             return Ok(false);

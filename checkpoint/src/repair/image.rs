@@ -1,4 +1,4 @@
-//! Chunks: read wherever they lie, and written in place from a copy that has the right digest.
+//! Repair of chunks: reads every chunk of an image, and overwrites damaged ones in place with verified copies.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::store::reader::Reader;
 use crate::store::{Problem, StoreError, files, runs};
 
 impl Work<'_> {
-    /// Every chunk of an image, wherever it lies, and the length of its own file.
+    /// Repairs every chunk of an image, including borrowed ones, and the length of its own file.
     pub(super) fn image(&mut self, index: &ShardIndex) -> Result<(), StoreError> {
         let mut damaged: BTreeMap<Origin, BTreeMap<u32, String>> = BTreeMap::new();
         let mut buffer = Aligned::default();
@@ -27,7 +27,7 @@ impl Work<'_> {
             });
             let found = match read {
                 Ok(found) => found,
-                // Not all of it is lost: what is good is found out chunk by chunk.
+                // Find out chunk by chunk what is still good.
                 Err(_) if run.chunks.len() > 1 => self.one_by_one(index, &path, run.chunks.clone(), &mut buffer),
                 Err(what) => vec![(run.chunks[0].0, what)],
             };
@@ -66,8 +66,8 @@ impl Work<'_> {
         found
     }
 
-    /// Writes good copies of `chunks` of `index` into the file that keeps them. `length` is what the file has to have; a file
-    /// of another checkpoint may be longer than what this one borrows from it.
+    /// Writes good copies of `chunks` of `index` into the file that stores them. `length` is the required length of the
+    /// file; `None` for a file of another checkpoint, which may be longer than what this one borrows from it.
     fn file(
         &mut self,
         index: &ShardIndex,
@@ -126,7 +126,7 @@ impl Work<'_> {
         if mended.is_empty() {
             return Ok(());
         }
-        // Behind a chunk there are zeros up to where the next one may begin.
+        // The padding after a chunk is zero, up to the earliest start of the next one.
         let end = parts
             .iter()
             .map(|(at, bytes)| at + bytes.len() as u64)
@@ -147,7 +147,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// A file whose chunks are all good and whose length is not.
+    /// Returns the report entry of a file with good chunks but a wrong length.
     fn cut(&self, path: &Path, rank: Rank, length: u64, found: Option<u64>) -> Mended {
         Mended {
             checkpoint: self.id,
@@ -164,7 +164,7 @@ impl Work<'_> {
         }
     }
 
-    /// A copy with the right digest, and whose it is.
+    /// Returns a copy with the right digest, and the name of the mirror that supplied it.
     fn good_copy(&self, id: &ChunkId) -> Option<(Vec<u8>, String)> {
         self.mirrors.iter().find_map(|mirror| {
             let bytes = mirror.chunk(id).ok()??;

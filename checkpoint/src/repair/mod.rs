@@ -1,19 +1,22 @@
-//! Writing good copies over damaged ones: the one place where something that was committed is written again.
+//! Repair: overwrites damaged data with good copies. This is the only module that rewrites committed data.
 //!
-//! What is good is what the manifest vouches for: it names each index by digest, an index names each chunk by digest. So
-//! a copy is taken from a [`Mirror`] only after its digest was found to be the stated one, whoever gave it, and a byte
-//! that has the right digest is never written. Chunks are written in place and nothing else of their file is touched;
-//! small files come whole under a temporary name. The manifest comes last, when everything it names is whole (RG-1).
+//! The manifest defines what is good: it holds the digest of each index, and an index holds the digest of each chunk. A
+//! copy is therefore taken from a [`Mirror`] only after its digest matched, whichever mirror supplied it, and bytes
+//! with the right digest are never rewritten. Chunks are written in place, and nothing else of their file is changed;
+//! small files are written whole under a temporary name. The manifest is written last, when everything that it names is
+//! whole (RG-1).
 //!
-//! A manifest has nobody above it. A mirror's is taken when it is intact, is of this very checkpoint, can be made whole, and
-//! - ours is damaged, and not more of the intact indexes that stand here speak against the mirror's than for it; or
-//! - ours is intact but names an index that is neither here nor in any mirror: it can never load (a stale one); or
-//! - ours is missing, and the mirror's names an index that stands here, or the step was asked for. Without either, the
+//! No digest covers the manifest itself. The manifest of a mirror is accepted if it is intact, is of this checkpoint,
+//! can be made whole, and
+//! - ours is damaged, and no more of the intact local indexes contradict the mirror's manifest than match it; or
+//! - ours is intact but names an index that is neither here nor in any mirror, so it can never load (a stale one); or
+//! - ours is missing, and the mirror's manifest names an intact local index, or the step was requested. Otherwise the
 //!   checkpoint was removed or never committed, and is left so.
 //!
-//! A restore that is given [`Healing`] instead of the store does the same in passing, for the chunks that it needed.
+//! A restore that uses [`Healing`] instead of the store repairs the chunks that it reads in the same way.
 //!
-//! Absent: undoing a removal by itself, and judging which of two whole checkpoints of one name is the true one.
+//! Not supported: undoing a removal without a request, and deciding which of two whole checkpoints of one name is
+//! authentic.
 
 mod healing;
 mod image;
@@ -32,60 +35,58 @@ use crate::verify::verify_one;
 
 pub use healing::Healing;
 
-/// Another place that holds copies of whole checkpoints. What it gives is checked, so it need not be trusted.
+/// Other location with copies of whole checkpoints. All its data is verified, so it need not be trusted.
 pub trait Mirror: ChunkSource {
-    /// Checkpoints of a job that it holds, oldest first.
+    /// Returns the checkpoints of a job, oldest first.
     fn committed(&self, job: &JobId) -> Result<Vec<CheckpointId>, ChunkError>;
 
-    /// Content of a manifest; `None` when it has none.
+    /// Returns the content of a manifest; `None` if there is none.
     fn manifest_bytes(&self, job: &JobId, id: CheckpointId) -> Result<Option<Vec<u8>>, ChunkError>;
 
-    /// Content of a rank's index; `None` when it has none.
+    /// Returns the content of the index of a rank; `None` if there is none.
     fn index_bytes(&self, job: &JobId, id: CheckpointId, rank: Rank) -> Result<Option<Vec<u8>>, ChunkError>;
 }
 
-/// Something that was written.
+/// Report entry of a repaired file or chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Mended {
-    /// The checkpoint.
     pub checkpoint: CheckpointId,
-    /// The file.
     pub file: PathBuf,
-    /// The rank, where the file is a rank's.
+    /// Rank of the file; `None` for a manifest.
     pub rank: Option<Rank>,
-    /// The chunk; `None` for a whole file.
+    /// Chunk number; `None` for a whole file.
     pub chunk: Option<u32>,
     /// Tensors with bytes in that chunk.
     pub tensors: Vec<String>,
-    /// Bytes written.
+    /// Number of bytes written.
     pub bytes: u64,
-    /// What was wrong.
+    /// Description of the damage.
     pub what: String,
-    /// Where the good copy came from.
+    /// Name of the source of the good copy.
     pub from: String,
 }
 
-/// What a repair did, and what it could not do.
+/// Result of a repair.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Repaired {
-    /// Checkpoints that were looked at, oldest first.
+    /// Checkpoints that were examined, oldest first.
     pub checkpoints: Vec<CheckpointId>,
-    /// What was written.
+    /// Repaired files and chunks.
     pub mended: Vec<Mended>,
-    /// What is still wrong: no mirror has a good copy, or it could not be written.
+    /// Remaining damage: no mirror has a good copy.
     pub left: Vec<Problem>,
-    /// Folders without a manifest that no mirror vouches for: being written, or torn. They were left alone.
+    /// Folders without a manifest that no mirror's manifest covers: in progress or torn. They were not changed.
     pub torn: Vec<CheckpointId>,
 }
 
-/// Reads every committed checkpoint of a job, or those of one step, and writes good copies from `mirrors` (asked in that
-/// order) over what is damaged or missing. With a step, a checkpoint that only a mirror has is brought back whole.
+/// Reads every committed checkpoint of a job, or those of one step, and overwrites damaged or missing data with good
+/// copies from `mirrors`, tried in order. With a step, a checkpoint that only a mirror has is restored completely.
 pub fn repair(store: &Store, mirrors: &[&dyn Mirror], job: &JobId, step: Option<Step>) -> Result<Repaired, StoreError> {
     let mut ids: BTreeMap<CheckpointId, bool> = store.folders(job)?.into_iter().collect();
     if let Some(step) = step {
         ids.retain(|id, _| id.step == step);
         for mirror in mirrors {
-            // A mirror that cannot be listed may still give what is asked of it by name.
+            // A mirror that cannot be listed may still supply files by name.
             let theirs = mirror.committed(job).unwrap_or_default();
             for id in theirs.into_iter().filter(|id| id.step == step) {
                 ids.entry(id).or_insert(false);
@@ -108,7 +109,7 @@ pub fn repair(store: &Store, mirrors: &[&dyn Mirror], job: &JobId, step: Option<
             repaired.torn.push(id);
         }
         if !work.mended.is_empty() && work.left.is_empty() {
-            // What was written is read again, with everything beside it: nothing is called whole on trust.
+            // Verify the whole checkpoint again after the repair.
             work.left = verify_one(store, job, id, &mut |_| {})?.1;
         }
         repaired.mended.append(&mut work.mended);
@@ -117,7 +118,7 @@ pub fn repair(store: &Store, mirrors: &[&dyn Mirror], job: &JobId, step: Option<
     Ok(repaired)
 }
 
-/// The repair of one checkpoint.
+/// Repair of one checkpoint.
 struct Work<'a> {
     store: &'a Store,
     mirrors: &'a [&'a dyn Mirror],

@@ -1,4 +1,4 @@
-//! Manifest and indexes: which manifest vouches here, and the files that it names by digest.
+//! Repair of the manifest and of the indexes that it names by digest.
 
 use std::path::PathBuf;
 
@@ -8,14 +8,14 @@ use super::{Mended, Mirror, Work};
 use crate::format::{Digest, MAX_INDEX_BYTES, Manifest, ShardIndex};
 use crate::store::{Problem, StoreError, files};
 
-/// The manifest that stands here.
+/// State of the local manifest.
 enum Here {
     Intact(Manifest),
     Damaged(StoreError),
     Missing,
 }
 
-/// A manifest that is to be put in place when everything else is whole.
+/// Manifest to write once everything else is whole.
 struct Renewed {
     bytes: Vec<u8>,
     what: String,
@@ -23,7 +23,7 @@ struct Renewed {
 }
 
 impl Work<'_> {
-    /// Whether it is a checkpoint at all.
+    /// Repairs the checkpoint. Returns false if no manifest shows that it was committed.
     pub(super) fn checkpoint(&mut self, committed: bool, asked: bool) -> Result<bool, StoreError> {
         let path = self.store.manifest_path(self.job, self.id)?;
         let here = match self.store.manifest(self.job, self.id) {
@@ -73,7 +73,7 @@ impl Work<'_> {
         Ok(true)
     }
 
-    /// The index that stands here for a rank, by digest: `None` when none does, or it is damaged or another's.
+    /// Returns the digest of the local index of a rank; `None` if it is missing, damaged or of another shard.
     fn index_here(&self, rank: Rank) -> Result<Option<Digest>, StoreError> {
         let bytes = match files::read(&self.store.index_path(self.job, self.id, rank)?, MAX_INDEX_BYTES) {
             Ok(bytes) => bytes,
@@ -85,7 +85,7 @@ impl Work<'_> {
         Ok(intact.then(|| Digest::of(&bytes)))
     }
 
-    /// How many of the intact indexes that stand here a manifest names, and how many it does not.
+    /// Counts the intact local indexes that a manifest names, and those that contradict it.
     fn votes(&self, manifest: &Manifest) -> Result<(usize, usize), StoreError> {
         let (mut with, mut against) = (0, 0);
         for shard in &manifest.shards {
@@ -98,7 +98,7 @@ impl Work<'_> {
         Ok((with, against))
     }
 
-    /// Whether every index it names is somewhere, here or in a mirror.
+    /// True if every index that the manifest names exists, here or in a mirror.
     fn can_be_whole(&self, manifest: &Manifest) -> Result<bool, StoreError> {
         for shard in &manifest.shards {
             let there = |mirror: &&dyn Mirror| {
@@ -112,7 +112,7 @@ impl Work<'_> {
         Ok(true)
     }
 
-    /// A mirror's manifest of this checkpoint that can be made whole.
+    /// Returns a mirror's manifest of this checkpoint that can be made whole.
     fn manifest_elsewhere(&self, here: &Here, asked: bool) -> Result<Option<(Manifest, Vec<u8>, String)>, StoreError> {
         for mirror in self.mirrors {
             let Ok(Some(bytes)) = mirror.manifest_bytes(self.job, self.id) else {
@@ -137,7 +137,8 @@ impl Work<'_> {
         Ok(None)
     }
 
-    /// The index with this digest, put in place where it was not; `None`, and said so, when nobody has it.
+    /// Returns the index with this digest, and copies it from a mirror if necessary. Records a problem and returns
+    /// `None` if no mirror has it.
     fn index(&mut self, rank: Rank, stated: Digest) -> Result<Option<ShardIndex>, StoreError> {
         let path = self.store.index_path(self.job, self.id, rank)?;
         let here = files::read(&path, MAX_INDEX_BYTES).and_then(|bytes| match Digest::of(&bytes) {
@@ -179,7 +180,7 @@ impl Work<'_> {
     fn read_index(&mut self, bytes: &[u8], path: PathBuf, rank: Rank) -> Option<ShardIndex> {
         match ShardIndex::from_bytes(bytes) {
             Ok(index) if index.id() == self.id && index.rank == rank && index.job == *self.job => Some(index),
-            // The very index that was committed, and still none of this checkpoint: no mirror can have a better one.
+            // This is the committed index, but not of this checkpoint: no mirror can have a better one.
             other => {
                 let problem = match other {
                     Ok(index) => StoreError::Foreign {

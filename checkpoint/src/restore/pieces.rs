@@ -1,4 +1,4 @@
-//! What is wanted of each chunk, and where it goes.
+//! Plan of a restore: the parts to read from each chunk, and their destinations.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,23 +10,23 @@ use crate::format::{ChunkPlace, Chunking, OwnTensors, ShardIndex, TensorBox, pla
 use crate::image::Piece;
 use crate::source::ChunkId;
 
-/// A chunk of which something is wanted.
+/// Chunk with requested bytes.
 pub(super) struct Wanted<'a> {
     pub(super) id: ChunkId,
     pub(super) places: Places<'a>,
 }
 
-/// Where a chunk goes, and what became of that so far.
+/// Destinations of a chunk, and the attempts to read it so far.
 pub(super) struct Places<'a> {
-    /// From which byte of the chunk on, and where to.
+    /// Offset within the chunk, and destination, of each part.
     pub(super) pieces: Vec<(usize, Piece<'a>)>,
-    /// Copies that were no good.
+    /// Failed attempts to read the chunk.
     pub(super) tries: Vec<Try>,
-    /// Sources that took the good one.
+    /// Names of the sources that stored the good copy.
     pub(super) healed: Vec<String>,
 }
 
-/// A part of a chunk and its place in a destination.
+/// Part of a chunk and its range in a destination.
 struct Part {
     rank: Rank,
     chunk: u32,
@@ -34,14 +34,14 @@ struct Part {
     to: Range<u64>,
 }
 
-/// What lies where in one image.
+/// Layout of one image.
 struct Image<'a> {
     index: &'a ShardIndex,
     chunking: Chunking,
     places: Vec<ChunkPlace>,
 }
 
-/// Every chunk of which a request wants something, in order of rank and chunk.
+/// Returns every chunk with requested bytes, sorted by rank and chunk.
 pub(super) fn wanted_chunks<'a>(
     requests: &'a mut [Request<'_>],
     indexes: &[ShardIndex],
@@ -89,7 +89,7 @@ impl Image<'_> {
     }
 }
 
-/// The plan of one request, cut where chunks and wanted boxes end.
+/// Plans one request; parts are split at chunk and box boundaries.
 fn parts(
     wanted: &[TensorBox],
     indexes: &[ShardIndex],

@@ -1,30 +1,30 @@
-//! The commit point.
+//! Commit of a checkpoint manifest.
 
 use crate::format::{MANIFEST_FILE, Manifest};
 use crate::store::files::{self, Put};
 use crate::store::{Store, StoreError};
 
-/// How a commit ended well.
+/// Result of a successful commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committed {
-    /// The manifest was not there and is now.
+    /// The manifest was written.
     Committed,
-    /// The very same manifest was there.
+    /// An identical manifest already existed.
     AlreadyThere,
 }
 
 impl Store {
-    /// Makes a checkpoint exist (RG-1). Refuses when a shard or index that the manifest names is missing, of another
-    /// size or digest, or of another checkpoint; when a higher generation has committed (see heading `Fencing` of
-    /// [`crate::store`]); and when another manifest stands there.
+    /// Writes the manifest, which makes the checkpoint exist (RG-1). Refuses if a shard or index that the manifest
+    /// names is missing, of another size or digest, or of another checkpoint; if a higher generation has committed (see
+    /// heading `Fencing` of [`crate::store`]); and if a different manifest exists.
     ///
-    /// Images are not read again here: each was checked while it was written and synced before its index; what a disk
-    /// does to it afterwards is found by `verify` and by every load.
+    /// Images are not read again: each was verified while it was written and synced before its index; later damage on
+    /// disk is detected by `verify` and by every load.
     pub fn commit(&self, manifest: &Manifest) -> Result<Committed, StoreError> {
         self.commit_unless(manifest, &|| false)
     }
 
-    /// The same, unless `given_up` returns `true` right before the manifest would be written.
+    /// Commits unless `given_up` returns `true` right before the manifest is written.
     pub fn commit_unless(&self, manifest: &Manifest, given_up: &dyn Fn() -> bool) -> Result<Committed, StoreError> {
         let (job, id) = (&manifest.job, manifest.id());
         let path = self.manifest_path(job, id)?;
@@ -43,7 +43,7 @@ impl Store {
         }
         self.check_run(manifest)?;
         self.load_indexes(manifest)?;
-        // Whoever made these folders may have died before it could sync their names.
+        // The process that created these folders may have died before it synced their names.
         files::sync_dir(&self.root)?;
         files::sync_dir(&self.job_dir(job)?)?;
         let dir = self.dir(job, id)?;
@@ -58,7 +58,7 @@ impl Store {
         }
     }
 
-    /// Refuses a commit into the folder of another run, and one that a later attempt of its own run supersedes.
+    /// Refuses a commit into the folder of another run, and one that a later attempt of the same run supersedes.
     fn check_run(&self, manifest: &Manifest) -> Result<(), StoreError> {
         let (job, id) = (&manifest.job, manifest.id());
         if let (Some(own), Some(record)) = (&manifest.run, self.run_record(job)?)
@@ -71,7 +71,7 @@ impl Store {
             });
         }
         match self.attempts(job)?.superseded_by(id) {
-            // What is there already is only confirmed.
+            // An existing manifest is only confirmed.
             Some(first) if !self.manifest_path(job, id)?.exists() => Err(StoreError::Superseded {
                 job: job.clone(),
                 id,

@@ -1,7 +1,7 @@
-//! Transfers past the page cache.
+//! Direct transfers, which bypass the page cache.
 //!
-//! A shard is written once and read rarely: in the page cache it would cost a copy, and push out what training reads. Where a
-//! filesystem refuses direct transfers (tmpfs, some network filesystems) everything goes through the cache instead.
+//! A shard is written once and read rarely: the page cache would cost a copy, and evict data that training reads. If a
+//! filesystem refuses direct transfers (tmpfs, some network filesystems), the page cache is used.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,32 +15,33 @@ use rustix::io::Errno;
 use super::disk;
 use crate::pages::Pages;
 
-/// Bytes of one write out of a buffer: large enough that one writer keeps a disk busy, small enough to stay in a core's cache.
+/// Size of one write from a buffer, bytes: large enough that one writer keeps a disk busy, small enough for the cache
+/// of a core.
 pub(crate) const BLOCK: usize = 1 << 20;
 
-/// Bytes of one write of what lies in memory anyhow. The kernel cuts it into requests that the disk has side by side: where
-/// this was measured, one writer with 1 MiB at a time took a sixth longer, and twice the CPU.
+/// Size of one write from mapped memory, bytes. The kernel splits it into parallel requests. In a measurement, one
+/// writer with 1 MiB at a time took a sixth longer, and twice the CPU.
 pub(crate) const STRETCH: usize = 16 << 20;
 
-/// Bytes of one read of several chunks. Chunks begin anywhere in a sector, so neighbouring reads share one: with reads as
-/// short as the writes are, that costs a tenth of what the disk gives.
+/// Size of one read of several chunks, bytes. Chunks are not sector-aligned, so neighbouring reads share a sector: with
+/// reads as short as the writes, that costs a tenth of the disk throughput.
 pub(crate) const READ: usize = 4 << 20;
 
-/// What places and lengths of a direct transfer are multiples of; the largest sector in use.
+/// Alignment of offsets and lengths of direct transfers, bytes; the largest sector size in use.
 pub(crate) const SECTOR: u64 = 4096;
 
-/// A buffer that begins at a multiple of [`SECTOR`].
+/// Buffer aligned to [`SECTOR`].
 #[derive(Debug, Default)]
 pub(crate) struct Aligned {
     pages: Option<Pages>,
 }
 
 impl Aligned {
-    /// `length` bytes of it; grows as needed. What it held before is unspecified.
+    /// Returns `length` bytes of the buffer, which grows as needed. The previous content is unspecified.
     pub(crate) fn take(&mut self, length: usize) -> io::Result<&mut [u8]> {
         let pages = match self.pages.take().filter(|pages| pages.len() >= length) {
             Some(enough) => enough,
-            // Whoever reads runs of chunks soon reads a full one.
+            // A caller that reads runs of chunks will soon read a full one.
             None if length > READ / 8 => Pages::new(length.max(READ + 2 * SECTOR as usize))?,
             None => Pages::new(length.next_multiple_of(SECTOR as usize))?,
         };
@@ -48,7 +49,8 @@ impl Aligned {
     }
 }
 
-/// Opens for direct transfers where the filesystem lets us, and otherwise as usual. Says which.
+/// Opens a file for direct transfers if the filesystem supports them, otherwise for cached ones. Returns true for
+/// direct.
 pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<(File, bool)> {
     let flag = i32::try_from(OFlags::DIRECT.bits()).expect("flags of open are an int");
     match options.custom_flags(flag).open(path) {
@@ -59,13 +61,13 @@ pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<(File, 
     }
 }
 
-/// From now on through the page cache: some filesystems accept the flag and refuse the transfer.
+/// Switches the file to cached transfers: some filesystems accept the flag but refuse the transfer.
 pub(crate) fn give_up(file: &File) -> io::Result<()> {
     let flags = fcntl_getfl(file)?;
     Ok(fcntl_setfl(file, flags - OFlags::DIRECT)?)
 }
 
-/// Calls `write(at, length)` until `range` is written, for all that is left of it at once; lengths are whole sectors while
+/// Calls `write(at, length)` with the remaining range until all of `range` is written; lengths are whole sectors while
 /// transfers are direct.
 pub(crate) fn write_all(
     path: &Path,
@@ -81,7 +83,7 @@ pub(crate) fn write_all(
         let unit = if *direct { SECTOR as usize } else { 1 };
         match disk::write(path, length as usize, unit, |length| write(at, length)) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            // A short direct write may end anywhere; the next one begins at a whole sector again.
+            // A short direct write may end anywhere; the next one starts at a whole sector.
             Ok(took) if *direct && (took as u64) < length => match took as u64 / SECTOR * SECTOR {
                 0 => {
                     give_up(file)?;

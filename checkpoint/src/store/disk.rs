@@ -1,7 +1,7 @@
-//! The one door to the disk: every system call of a store goes through here, so that faults can be put there.
+//! Wrapper of all system calls of a store, as the injection point for disk faults.
 //!
-//! In production nobody has put any, and a call costs one load of a word more. Who tortures a store puts in a
-//! [`Faults`], which is asked before every call and may refuse it, cut it short, or have it done and reported as failed.
+//! Without injection a call costs one additional load of a word. A torture test installs a [`Faults`], which is
+//! consulted before every call and may refuse it, shorten it, or let it run and report failure.
 
 use std::io;
 use std::path::Path;
@@ -9,63 +9,63 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 
-/// A kind of call.
+/// Kind of system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Op {
-    /// A new file.
+    /// Creates a new file.
     Create,
-    /// A file that is there, to read or to mend it.
+    /// Opens an existing file, to read or repair it.
     Open,
-    /// Room for a file.
+    /// Allocates space for a file.
     Allocate,
-    /// Bytes into a file.
+    /// Writes to a file.
     Write,
-    /// The length of a file.
+    /// Sets the length of a file.
     Cut,
-    /// A file made to last.
+    /// Syncs a file to disk.
     Sync,
-    /// The names in a folder made to last.
+    /// Syncs the names in a directory to disk.
     SyncDir,
-    /// Another name instead of the one it has.
+    /// Renames a file, possibly over another.
     Rename,
-    /// A second name.
+    /// Creates a hard link.
     Link,
-    /// A name goes.
+    /// Removes a file name.
     Remove,
-    /// A folder goes.
+    /// Removes an empty directory.
     RemoveDir,
-    /// A new folder.
+    /// Creates a new directory.
     MakeDir,
-    /// The names in a folder.
+    /// Lists the names in a directory.
     List,
-    /// Bytes out of a file.
+    /// Reads from a file.
     Read,
-    /// Whether something is there, and what.
+    /// Queries existence and type of a file.
     Stat,
 }
 
-/// What happens to a call instead of what was asked for.
+/// Injected fault of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strike {
-    /// It fails and nothing is done.
+    /// The call fails without effect.
     Refuse(Errno),
-    /// So many bytes are written, and then it fails. Any other call is refused.
+    /// The given number of bytes is written, then the call fails. Calls other than writes are refused.
     Part(u64, Errno),
-    /// So many bytes are written, and it says so. Any other call is done as asked.
+    /// The given number of bytes is written and reported. Calls other than writes run normally.
     Short(u64),
-    /// It is done, and fails all the same.
+    /// The call runs, but reports failure.
     After(Errno),
 }
 
-/// Decides what happens to calls, on whatever thread they are made.
+/// Source of injected faults; called from any thread.
 pub trait Faults: Sync {
-    /// What is to happen to a call on `path` that transfers `bytes` bytes; `None` for what was asked.
+    /// Returns the fault for a call on `path` that transfers `bytes` bytes; `None` for a normal call.
     fn strike(&self, op: Op, path: &Path, bytes: u64) -> Option<Strike>;
 }
 
 static FAULTS: OnceLock<&'static dyn Faults> = OnceLock::new();
 
-/// From now on every store of this process asks `faults`. The first to come stays.
+/// Installs the faults for every store of this process. Later calls are ignored.
 pub fn install(faults: &'static dyn Faults) {
     let _ = FAULTS.set(faults);
 }
@@ -74,7 +74,7 @@ fn strike(op: Op, path: &Path, bytes: u64) -> Option<Strike> {
     FAULTS.get()?.strike(op, path, bytes)
 }
 
-/// Does `call`, or what is to happen instead.
+/// Runs `call`, or injects a fault.
 pub(crate) fn call<T>(op: Op, path: &Path, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     match strike(op, path, 0) {
         None | Some(Strike::Short(_)) => call(),
@@ -86,8 +86,8 @@ pub(crate) fn call<T>(op: Op, path: &Path, call: impl FnOnce() -> io::Result<T>)
     }
 }
 
-/// Does `write`, which is given how many bytes to write and says how many it wrote, for up to `bytes` bytes; a part is a
-/// multiple of `unit`.
+/// Runs `write` for up to `bytes` bytes, or injects a fault. `write` takes the number of bytes to write and returns the
+/// number written; a part is a multiple of `unit`.
 pub(crate) fn write(
     path: &Path,
     bytes: usize,
@@ -104,7 +104,7 @@ pub(crate) fn write(
             }
             Err(errno.into())
         }
-        // A write that takes nothing at all is an error of its own, and no short one.
+        // A write of zero bytes would be an error instead of a short write.
         Some(Strike::Short(part)) => write(whole(part).max(unit.min(bytes))),
         Some(Strike::After(errno)) => {
             write(bytes)?;

@@ -1,4 +1,4 @@
-//! What can go wrong with a store.
+//! Errors of store operations.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::arena::StreamError;
 use crate::failure::ReadFailure;
 use crate::format::{CheckpointId, ChunkDigest, Digest, ManifestError, NameError, RecordError, ShardLayoutError};
 
-/// What can go wrong with a store. Every message names the file.
+/// Error of a store operation. Messages name the file, or the rank or checkpoint.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum StoreError {
@@ -93,27 +93,27 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// An error of the operating system at `path`, where `bytes` were to be written.
+    /// Converts an OS error at `path`; `bytes` is the size that was to be written.
     pub(super) fn writing(what: &'static str, path: &Path, bytes: u64, source: io::Error) -> Self {
         let path = path.to_owned();
         match Errno::from_io_error(&source) {
-            // A quota and a file size limit are walls of the same kind, and call for the same answer.
+            // A quota and a file size limit require the same response as a full disk.
             Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => Self::NoSpace { path, bytes, source },
             _ => Self::Io { what, path, source },
         }
     }
 
-    /// An error of the operating system at `path`, where nothing was to be written.
+    /// Converts an OS error of an operation that does not write.
     pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::writing(what, path, 0, source)
     }
 
-    /// Whether room is what is lacking.
+    /// True if space, quota or file size limit is exhausted.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::NoSpace { .. })
     }
 
-    /// Whether the image is at fault, or whoever made it, and not the store.
+    /// True if the image or its producer is at fault, not the store.
     pub fn is_of_image(&self) -> bool {
         matches!(
             self,
@@ -121,10 +121,10 @@ impl StoreError {
         )
     }
 
-    /// What it proves about the checkpoint that was read.
+    /// Classifies the error by what it proves about the checkpoint.
     pub fn failure(&self) -> ReadFailure {
         match self {
-            // The file ends before what its index names.
+            // The file is shorter than its index states.
             Self::Io { source, .. } if source.kind() == io::ErrorKind::UnexpectedEof => ReadFailure::Damaged,
             Self::NoSpace { .. } | Self::Io { .. } | Self::ImageUnreadable { .. } => ReadFailure::Unavailable,
             Self::Conflict { .. }
@@ -149,12 +149,12 @@ impl StoreError {
         }
     }
 
-    /// Whether the same call may succeed later without anything else being done about it.
+    /// True if the same call may succeed later without any other action.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Io { .. } | Self::ImageUnreadable { .. })
     }
 
-    /// The file it is about.
+    /// Returns the path of the affected file.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::NoSpace { path, .. }

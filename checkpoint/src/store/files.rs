@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Atomic files: a file appears complete under its final name or not at all.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -15,37 +15,37 @@ use crate::store::disk::{self, Op};
 use crate::store::modes::{inherit_owner, share_dir, share_file};
 use crate::store::temp_lock::{self, Owner};
 
-/// Bytes that a copy reads at a time.
+/// Buffer size of a file copy, bytes.
 const COPY_BYTES: usize = 4 << 20;
 
-/// What temporary files begin with.
+/// Name prefix of temporary files.
 pub(super) const TEMP_PREFIX: &str = ".tmp-";
 
-/// Whether a file came to stand under its final name by this call.
+/// Result of giving a file its final name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Put {
     Written,
     AlreadyThere,
 }
 
-/// A file under a temporary name; gone when dropped before it is put.
+/// File under a temporary name; removed if dropped before it is renamed.
 pub(super) struct Temp {
     file: File,
     path: PathBuf,
     target: PathBuf,
     bytes: u64,
-    /// Transfers go past the page cache, and so must be whole sectors.
+    /// True if transfers bypass the page cache and must therefore be whole sectors.
     direct: bool,
 }
 
 impl Temp {
-    /// Starts `<dir>/<name>`, which will have `bytes` bytes. Room for all of them is taken now, where the filesystem can
-    /// do that, so that a full disk is found before the work and not after it.
+    /// Creates a temporary file for `<dir>/<name>` with `bytes` bytes. Allocates all space now if the filesystem
+    /// supports it, so that a full disk is detected before the work.
     pub(super) fn start(dir: &Path, name: &str, bytes: u64) -> Result<Self, StoreError> {
         Self::begin(dir, name, bytes, false)
     }
 
-    /// The same for transfers past the page cache, where the filesystem allows them.
+    /// Creates a temporary file for direct transfers if the filesystem supports them.
     pub(super) fn start_direct(dir: &Path, name: &str, bytes: u64) -> Result<Self, StoreError> {
         Self::begin(dir, name, bytes, true)
     }
@@ -70,21 +70,21 @@ impl Temp {
         Ok(temp)
     }
 
-    /// Adds bytes at the end.
+    /// Appends bytes to the file.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         let written = write_all(&self.path, bytes, |part| self.file.write(part));
         written.map_err(|error| self.failed("write", error))
     }
 
-    /// Writes the bytes of an image from `at` on, from where they lie.
+    /// Writes the image bytes from `at` to `end` to the same offsets, directly from mapped memory.
     pub(super) fn write_mapped(&mut self, image: MappedImage<'_>, at: u64, end: u64) -> Result<(), StoreError> {
         let write = |at, length| image.write_to(&self.file, at, length);
         direct::write_all(&self.path, &self.file, &mut self.direct, at..end, write)
             .map_err(|error| self.failed("write", error))
     }
 
-    /// Writes `bytes` at `at`, a multiple of a sector. Their place is one too, and what lies behind them up to a whole sector
-    /// belongs to the caller: it may be written with them.
+    /// Writes the first `length` bytes of `bytes` at `at`, a multiple of the sector size. `bytes` must be
+    /// sector-aligned; its content after `length`, up to a whole sector, may be written too.
     pub(super) fn write_block(&mut self, at: u64, bytes: &[u8], length: usize) -> Result<(), StoreError> {
         let write = |place: u64, length: usize| {
             let from = (place - at) as usize;
@@ -95,12 +95,12 @@ impl Temp {
             .map_err(|error| self.failed("write", error))
     }
 
-    /// Cuts off what whole sectors have written behind the end.
+    /// Truncates the file to its length, which removes the padding of whole-sector writes.
     pub(super) fn cut(&self) -> Result<(), StoreError> {
         disk::call(Op::Cut, &self.path, || self.file.set_len(self.bytes)).map_err(|error| self.failed("cut", error))
     }
 
-    /// Syncs it and gives it its final name, unless that is taken.
+    /// Syncs the file and renames it to its final name, unless that exists.
     pub(super) fn put(self) -> Result<Put, StoreError> {
         self.sync()?;
         let rename = || {
@@ -114,7 +114,7 @@ impl Temp {
         };
         let put = match disk::call(Op::Rename, &self.path, rename) {
             Ok(()) => {
-                // Readers lock the file by its name from now on.
+                // Readers lock the file under its final name from now on.
                 temp_lock::unlock(&self.file);
                 Put::Written
             }
@@ -128,8 +128,8 @@ impl Temp {
         Ok(put)
     }
 
-    /// Syncs it and gives it its final name, whatever stands there: only for a repair, which has found that what stands there
-    /// is not what was committed.
+    /// Syncs the file and renames it over an existing one. Only for a repair that found the existing file to differ
+    /// from the committed one.
     pub(super) fn put_over(self) -> Result<(), StoreError> {
         self.sync()?;
         let rename = || fs::rename(&self.path, &self.target);
@@ -142,7 +142,8 @@ impl Temp {
         disk::call(Op::Sync, &self.path, || self.file.sync_all()).map_err(|error| self.failed("sync", error))
     }
 
-    /// For filesystems that cannot rename without replacing (NFS): a second name, then the temporary one goes on drop.
+    /// Fallback for filesystems without rename-noreplace (NFS): creates a hard link; the temporary name is removed on
+    /// drop.
     fn put_by_link(&self) -> Result<Put, StoreError> {
         match disk::call(Op::Link, &self.path, || fs::hard_link(&self.path, &self.target)) {
             Ok(()) => {
@@ -165,13 +166,13 @@ impl Temp {
 
 impl Drop for Temp {
     fn drop(&mut self) {
-        // After a successful rename there is nothing under this name; otherwise it is of no use to anyone. What cannot
-        // be removed is cleared by the next writer of the same file, or with its folder.
+        // After a successful rename this name does not exist. A file that cannot be removed is cleared by the next
+        // writer of the same file, or with its folder.
         let _ = disk::call(Op::Remove, &self.path, || fs::remove_file(&self.path));
     }
 }
 
-/// A new file with a random name, locked by this process while it is open.
+/// Creates a file with a random name, locked by this process while it is open.
 fn create(dir: &Path, name: &str, direct: bool) -> Result<(File, bool, PathBuf), StoreError> {
     loop {
         let path = dir.join(format!("{TEMP_PREFIX}{name}-{}", temp_lock::random_suffix()));
@@ -206,14 +207,14 @@ fn write_all(path: &Path, mut bytes: &[u8], mut write: impl FnMut(&[u8]) -> io::
     Ok(())
 }
 
-/// Writes a small file whole.
+/// Writes a small file atomically.
 pub(crate) fn put_bytes(dir: &Path, name: &str, bytes: &[u8]) -> Result<Put, StoreError> {
     let mut temp = Temp::start(dir, name, bytes.len() as u64)?;
     temp.write(bytes)?;
     temp.put()
 }
 
-/// Copies a file whole under a name that must be free; a file that has the name already is left as it is.
+/// Copies a file atomically; an existing file of that name is left unchanged.
 pub(crate) fn copy_file(source: &Path, dir: &Path, name: &str) -> Result<(), StoreError> {
     let (mut file, bytes) = open(source)?;
     let mut temp = Temp::start(dir, name, bytes)?;
@@ -228,7 +229,7 @@ pub(crate) fn copy_file(source: &Path, dir: &Path, name: &str) -> Result<(), Sto
     temp.put().map(drop)
 }
 
-/// Writes a small file whole, over whatever stands there; see [`Temp::put_over`].
+/// Writes a small file atomically over an existing one; see [`Temp::put_over`].
 pub(crate) fn put_over(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut temp = Temp::start(parent(path), &name, bytes.len() as u64)?;
@@ -236,8 +237,8 @@ pub(crate) fn put_over(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     temp.put_over()
 }
 
-/// Writes `parts` into a file at their places, and leaves the rest of it as it is; makes it `length` bytes long. A file
-/// that is not there, or is none, comes whole under a temporary name first.
+/// Writes `parts` into a file at their offsets, leaves the rest unchanged, and sets the length to `length`. A file that
+/// is missing or not regular is created under a temporary name first.
 pub(crate) fn mend(path: &Path, length: u64, parts: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
     let stands = disk::call(Op::Stat, path, || fs::symlink_metadata(path)).is_ok_and(|found| found.is_file());
     let temp = match stands {
@@ -271,13 +272,14 @@ pub(crate) fn mend(path: &Path, length: u64, parts: &[(u64, Vec<u8>)]) -> Result
     temp.map_or(Ok(()), Temp::put_over)
 }
 
-/// Removes what writers of `name` have left that are gone. A file whose writer is alive, on any node, is left alone.
+/// Removes temporary files of `name` (of all names if `None`) that exited writers left; returns their number. A file
+/// with a live writer, on any node, is not removed.
 pub(super) fn clear_temps(dir: &Path, name: Option<&str>) -> Result<u64, StoreError> {
     let prefix = name.map_or_else(|| TEMP_PREFIX.to_owned(), |name| format!("{TEMP_PREFIX}{name}-"));
     let mut cleared = 0;
     for entry in names(dir)?.unwrap_or_default() {
         if !entry.starts_with(&prefix) {
-            // Files that a client of `file://` has staged in a store that is a mirror, too.
+            // Also remove files that a client of `file://` staged in a store that serves as a mirror.
             if name.is_none() && temp_lock::is_stale_staged(&dir.join(&entry)) {
                 remove_file(&dir.join(entry))?;
                 cleared += 1;
@@ -285,7 +287,7 @@ pub(super) fn clear_temps(dir: &Path, name: Option<&str>) -> Result<u64, StoreEr
             continue;
         }
         let path = dir.join(entry);
-        // Locked while it is removed, so that no writer starts to use it.
+        // Locked during the removal, so that no writer starts to use it.
         if let Owner::None(_held) = temp_lock::owner_of(&path) {
             remove_file(&path)?;
             cleared += 1;
@@ -294,7 +296,7 @@ pub(super) fn clear_temps(dir: &Path, name: Option<&str>) -> Result<u64, StoreEr
     Ok(cleared)
 }
 
-/// Removes a file that may be gone already.
+/// Removes a file; ignores a missing one.
 pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
     match disk::call(Op::Remove, path, || fs::remove_file(path)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", path)(error)),
@@ -302,7 +304,7 @@ pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Names in a directory, sorted; `None` when there is no directory. Names that are not UTF-8 are none of ours.
+/// Returns the sorted names in a directory; `None` if it does not exist. Names that are not UTF-8 are skipped.
 pub(super) fn names(dir: &Path) -> Result<Option<Vec<String>>, StoreError> {
     let entries = match disk::call(Op::List, dir, || fs::read_dir(dir)) {
         Ok(entries) => entries,
@@ -318,12 +320,12 @@ pub(super) fn names(dir: &Path) -> Result<Option<Vec<String>>, StoreError> {
     Ok(Some(names))
 }
 
-/// Opens a regular file; anything else (a fifo would block for ever) is refused. Gives its length too.
+/// Opens a regular file and returns its length; anything else is refused, because a fifo would block forever.
 pub(crate) fn open(path: &Path) -> Result<(File, u64), StoreError> {
     open_with(path, |path| File::open(path).map(|file| (file, false))).map(|(file, _, bytes)| (file, bytes))
 }
 
-/// The same for transfers past the page cache; says whether the filesystem allows them.
+/// Opens a regular file for direct transfers; returns true as well if the filesystem supports them.
 pub(super) fn open_direct(path: &Path) -> Result<(File, bool, u64), StoreError> {
     open_with(path, |path| direct::open(OpenOptions::new().read(true), path))
 }
@@ -342,7 +344,7 @@ fn open_with(path: &Path, open: impl Fn(&Path) -> io::Result<(File, bool)>) -> R
     Ok((file, direct, bytes))
 }
 
-/// Reads a file of at most `max` bytes; of a longer one, just enough for its reader to see that it is too long.
+/// Reads at most `max + 1` bytes of a file, so that the parser can detect a file that is too long.
 pub(crate) fn read(path: &Path, max: usize) -> Result<Vec<u8>, StoreError> {
     let (file, _) = open(path)?;
     let mut bytes = Vec::new();
@@ -351,13 +353,13 @@ pub(crate) fn read(path: &Path, max: usize) -> Result<Vec<u8>, StoreError> {
     Ok(bytes)
 }
 
-/// Makes the names in a directory last.
+/// Syncs the names in a directory.
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), StoreError> {
     let synced = disk::call(Op::SyncDir, dir, || File::open(dir).and_then(|dir| dir.sync_all()));
     synced.map_err(StoreError::io("sync", dir))
 }
 
-/// Makes a directory whose parent exists, and makes its name last.
+/// Creates a directory in an existing parent, and syncs its name.
 pub(crate) fn ensure_dir(dir: &Path) -> Result<(), StoreError> {
     match disk::call(Op::MakeDir, dir, || fs::create_dir(dir)) {
         Ok(()) => {
@@ -370,7 +372,7 @@ pub(crate) fn ensure_dir(dir: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Makes a directory and those above it, and makes their names last.
+/// Creates a directory and its parents, and syncs their names.
 pub(crate) fn ensure_dir_all(dir: &Path) -> Result<(), StoreError> {
     if dir.is_dir() {
         return Ok(());
@@ -379,7 +381,7 @@ pub(crate) fn ensure_dir_all(dir: &Path) -> Result<(), StoreError> {
     ensure_dir(dir)
 }
 
-/// The directory that holds `path`.
+/// Returns the directory that contains `path`.
 pub(super) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,

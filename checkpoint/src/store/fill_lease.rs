@@ -1,7 +1,7 @@
-//! The right to bring a checkpoint folder to completion from another tier, or to remove what is left of an incomplete one.
+//! Lease to complete a checkpoint folder from another tier, or to remove an incomplete one.
 //!
-//! Advisory: files appear under their names only when they are whole, so two fillers without a lease cost time and nothing else.
-//! A holder calls [`FillLease::beat`]; a waiter that sees no beat for a while need not wait any longer.
+//! Advisory: files appear under their final names only when complete, so two fillers without a lease only waste time. A
+//! holder calls [`FillLease::beat`]; a waiter that sees no heartbeat for a while need not wait any longer.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,13 +18,13 @@ use crate::store::disk::{self, Op};
 use crate::store::files;
 use crate::store::{Store, StoreError, temp_lock};
 
-/// Name of the lease's file. It begins like a temporary file, so that older versions remove it.
+/// Name of the lease file. It has the prefix of temporary files, so that older versions remove it.
 pub(super) const FILL_LEASE: &str = ".tmp-filling";
 
-/// Shortest time between two beats that reach the disk.
+/// Minimum time between two heartbeats that are written to disk.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// Held while it lives; its file goes with it.
+/// Lease held until drop, which removes its file.
 #[derive(Debug)]
 pub struct FillLease {
     file: File,
@@ -37,7 +37,8 @@ impl Store {
         Ok(self.dir(job, id)?.join(FILL_LEASE))
     }
 
-    /// Takes the lease of a checkpoint folder, which is made where it is absent; `None` while another holder has it.
+    /// Takes the lease of a checkpoint folder, and creates the folder if absent; `None` while another holder has the
+    /// lease.
     pub fn fill_lease(&self, job: &JobId, id: CheckpointId) -> Result<Option<FillLease>, StoreError> {
         files::ensure_dir_all(&self.root)?;
         files::ensure_dir(&self.job_dir(job)?)?;
@@ -45,7 +46,7 @@ impl Store {
         self.try_fill_lease(job, id)
     }
 
-    /// The same for a folder that exists.
+    /// Takes the lease of an existing folder.
     pub(crate) fn try_fill_lease(&self, job: &JobId, id: CheckpointId) -> Result<Option<FillLease>, StoreError> {
         let path = self.fill_lease_path(job, id)?;
         loop {
@@ -54,11 +55,11 @@ impl Store {
             let file = disk::call(Op::Create, &path, || options.open(&path)).map_err(StoreError::io("make", &path))?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => return Ok(None),
-                // Without locks every caller is a holder: correctness does not depend on it.
+                // Without locks every caller is a holder: correctness does not depend on the lease.
                 Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
                 Err(error) => return Err(StoreError::io("lock", &path)(error.into())),
             }
-            // The holder before removed the file between the two calls: then this lock keeps no other process out.
+            // The previous holder removed the file between the two calls: this lock then excludes no other process.
             if temp_lock::lock_new(&file) {
                 let last_beat = Mutex::new(Instant::now());
                 return Ok(Some(FillLease { file, path, last_beat }));
@@ -66,7 +67,8 @@ impl Store {
         }
     }
 
-    /// When the holder of the lease was last seen at work, by the clock of the filesystem; `None` without a holder's file.
+    /// Returns the time of the holder's last heartbeat, by the clock of the filesystem; `None` if there is no lease
+    /// file.
     pub fn fill_beat(&self, job: &JobId, id: CheckpointId) -> Result<Option<SystemTime>, StoreError> {
         let path = self.fill_lease_path(job, id)?;
         match fs::metadata(&path).and_then(|found| found.modified()) {
@@ -78,12 +80,12 @@ impl Store {
 }
 
 impl FillLease {
-    /// Shows waiters that the holder is at work.
+    /// Sends a heartbeat to waiting processes.
     pub fn beat(&self) {
         let mut last = self.last_beat.lock().expect("no holder of the beat panics");
         if last.elapsed() >= BEAT {
             *last = Instant::now();
-            // A beat that fails makes a waiter come earlier.
+            // A failed heartbeat only makes a waiter stop waiting earlier.
             let _ = self.file.set_modified(SystemTime::now());
         }
     }

@@ -1,4 +1,4 @@
-//! Files of a checkpoint folder that are filled from another tier, in any order of their bytes.
+//! Files of a checkpoint folder that are filled from another tier, with writes in any order.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -7,24 +7,24 @@ use crate::store::StoreError;
 use crate::store::disk;
 use crate::store::files::{self, Put, Temp};
 
-/// What publishing a file did.
+/// Result of publishing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Published {
-    /// The file has its name now.
+    /// The file was renamed to its final name.
     New,
-    /// Another file had that name, and was left as it is. The caller compares it.
+    /// Another file already had that name and was left unchanged; the caller compares the contents.
     AlreadyThere,
 }
 
-/// A file under a temporary name; gone when dropped before it is published. Several processes and nodes may fill the same file
-/// at once, each under a name of its own.
+/// File under a temporary name; removed if dropped before it is published. Several processes and nodes may fill the
+/// same file at once, each under its own temporary name.
 pub struct IncomingFile {
     temp: Temp,
     target: PathBuf,
 }
 
 impl IncomingFile {
-    /// Starts a file of `bytes` bytes in a folder that exists. Space for all of them is allocated now, where the filesystem can.
+    /// Creates a file of `bytes` bytes in an existing folder. Allocates all space now if the filesystem supports it.
     pub fn start(target: &Path, bytes: u64) -> Result<Self, StoreError> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let temp = Temp::start(files::parent(target), &name, bytes)?;
@@ -32,7 +32,7 @@ impl IncomingFile {
         Ok(Self { temp, target })
     }
 
-    /// Writes `bytes` at `at`. May be called from several threads for ranges that do not overlap.
+    /// Writes `bytes` at offset `at`. May be called from several threads for ranges that do not overlap.
     pub fn write_at(&self, bytes: &[u8], at: u64) -> Result<(), StoreError> {
         let mut done = 0;
         while done < bytes.len() {
@@ -51,7 +51,7 @@ impl IncomingFile {
         Ok(())
     }
 
-    /// Syncs the file and gives it its name, unless that is taken.
+    /// Syncs the file and renames it to its final name, unless that exists.
     pub fn publish(self) -> Result<Published, StoreError> {
         Ok(match self.temp.put()? {
             Put::Written => Published::New,
@@ -60,7 +60,7 @@ impl IncomingFile {
     }
 }
 
-/// Makes the folder of a file and those above it, and makes their names last.
+/// Creates the folder of a file and its parents, and syncs their names.
 pub fn ensure_folder_of(path: &Path) -> Result<(), StoreError> {
     files::ensure_dir_all(files::parent(path))
 }

@@ -1,8 +1,8 @@
-//! Who reads a checkpoint, or borrows from it, holds it: retention clears nothing of it away meanwhile.
+//! Read leases on checkpoints: retention removes nothing of a checkpoint while a reader or a borrower holds a lease.
 //!
-//! A lease is a shared advisory lock (`flock`) on the manifest, so it ends with its process whatever happens to that, and
-//! needs no clock. On a filesystem without such locks there are no leases: a reader then finds out by a missing file, as an
-//! error that may be tried again with the next checkpoint, and never by wrong bytes.
+//! A lease is a shared advisory lock (`flock`) on the manifest, so it ends with its process in every case and needs no
+//! clock. On a filesystem without such locks there are no leases: a reader then gets an error for a missing file, which
+//! it may retry with the next checkpoint, but never wrong bytes.
 
 use std::fs::File;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use rustix::io::Errno;
 use crate::format::CheckpointId;
 use crate::store::{Store, StoreError, files};
 
-/// Tries to take a lease before the checkpoint counts as being removed, and the pause between them.
+/// Attempts to take a lease before the checkpoint counts as being removed, and the pause between them.
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// Held while it lives.
+/// Lease on a checkpoint, held until drop.
 #[derive(Debug)]
 pub struct Lease {
     id: CheckpointId,
@@ -26,20 +26,20 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// What is held.
+    /// Returns the leased checkpoint.
     pub fn id(&self) -> CheckpointId {
         self.id
     }
 }
 
 impl Store {
-    /// Holds a committed checkpoint. Fails where there is none, or where it is being removed.
+    /// Takes a lease on a committed checkpoint. Fails if there is none, or if it is being removed.
     pub fn lease(&self, job: &JobId, id: CheckpointId) -> Result<Lease, StoreError> {
         for _ in 0..LOCK_TRIES {
             if let Some(_manifest) = self.lock(job, id, FlockOperation::NonBlockingLockShared)? {
                 return Ok(Lease { id, _manifest });
             }
-            // A writer that publishes the manifest, or a collection that only looks, holds it for a moment.
+            // A writer that publishes the manifest, or a collection that is planning, holds the lock for a moment.
             std::thread::sleep(LOCK_PAUSE);
         }
         Err(StoreError::Busy {
@@ -47,7 +47,7 @@ impl Store {
         })
     }
 
-    /// Keeps others from taking a lease while it lives; `None` while somebody has one.
+    /// Takes the exclusive lock, which prevents new leases while it is held; `None` if a lease is held.
     pub(crate) fn hold_alone(&self, job: &JobId, id: CheckpointId) -> Result<Option<Lease>, StoreError> {
         let locked = self.lock(job, id, FlockOperation::NonBlockingLockExclusive)?;
         Ok(locked.map(|_manifest| Lease { id, _manifest }))
@@ -58,11 +58,11 @@ impl Store {
         let (file, _) = files::open(&path)?;
         match flock(&file, how) {
             Err(Errno::WOULDBLOCK) => return Ok(None),
-            // No locks here.
+            // The filesystem has no locks.
             Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
             Err(error) => return Err(StoreError::io("lock", &path)(error.into())),
         }
-        // It may have been removed between the two.
+        // It may have been removed between open and lock.
         files::open(&path)?;
         Ok(Some(file))
     }

@@ -1,4 +1,4 @@
-//! What an ended generation has left of checkpoints that nobody committed.
+//! Shards that an ended generation left in uncommitted folders.
 
 use rankguard_model::{Generation, JobId, Rank, ShardSeal, Step};
 
@@ -6,13 +6,13 @@ use crate::format::{CheckpointId, MAX_INDEX_BYTES, ShardIndex, index_file};
 use crate::store::shard::seal;
 use crate::store::{Store, StoreError, files};
 
-/// Attempts that are looked at, the newest.
+/// Maximum number of attempts that are examined; the newest are examined.
 const ATTEMPTS_MAX: usize = 8;
 
 impl Store {
-    /// Shards that a generation has put into folders without a manifest, of later steps than `after`, in no order: those with
-    /// an index that is sound, a file of the right length and files that are there for what they borrow. So whoever was to tell
-    /// of them need not come back. [`Store::commit`] looks at each again.
+    /// Returns the shards that a generation wrote to folders without a manifest, for steps after `after`, unsorted:
+    /// those with a valid index, a file of the right length and existing files for borrowed chunks. The agents that
+    /// wrote them need not report again. [`Store::commit`] checks each again.
     pub fn left_by(
         &self,
         job: &JobId,
@@ -32,14 +32,14 @@ impl Store {
         Ok(seals)
     }
 
-    /// The newest generation that has a folder, committed or not. A job that is given such a number again would meet shards
+    /// Returns the newest generation with a folder, committed or not. A job that reused such a number would find shards
     /// that are not its own.
     pub fn newest_generation(&self, job: &JobId) -> Result<Option<Generation>, StoreError> {
         let folders = self.folders(job)?.into_iter();
         Ok(folders.map(|(id, _)| id.generation).max())
     }
 
-    /// What the manifest would need to know of a shard, if that is whole.
+    /// Returns the seal of a shard if its index and files are whole.
     pub fn left_shard(&self, job: &JobId, id: CheckpointId, rank: Rank) -> Option<ShardSeal> {
         let bytes = files::read(&self.index_path(job, id, rank).ok()?, MAX_INDEX_BYTES).ok()?;
         let index = ShardIndex::from_bytes(&bytes).ok()?;
@@ -49,7 +49,7 @@ impl Store {
     }
 }
 
-/// The rank whose index has this name.
+/// Returns the rank of an index file name.
 fn rank_of(name: &str) -> Option<Rank> {
     let number = name.strip_prefix("rank-")?.strip_suffix(".index")?;
     let rank = Rank(number.parse().ok()?);

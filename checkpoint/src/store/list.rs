@@ -1,4 +1,4 @@
-//! What a store holds.
+//! Listing and loading of the checkpoints in a store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,18 +17,18 @@ use crate::store::disk::{self, Op};
 use crate::store::{Store, StoreError, files};
 use crate::verify::verify_images;
 
-/// A committed checkpoint whose manifest and indexes are intact and whose images have the right size. What the images
-/// hold is checked chunk by chunk when they are read.
+/// Committed checkpoint with intact manifest and indexes, and images of the right size. Image content is verified chunk
+/// by chunk when it is read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checkpoint {
-    /// Its manifest.
     pub manifest: Manifest,
-    /// Its indexes, by rank.
+    /// Indexes, sorted by rank.
     pub indexes: Vec<ShardIndex>,
 }
 
 impl Checkpoint {
-    /// Tensors that ranks saved with different content, or with content that cannot be compared, and what differs.
+    /// Returns the tensors that ranks saved with different or incomparable content, with a description of the
+    /// difference.
     pub fn differing(&self) -> Vec<(String, String)> {
         let differences = crate::format::tensor_differences(&self.indexes).into_iter();
         let text = |found: crate::format::TensorDifference| {
@@ -39,7 +39,8 @@ impl Checkpoint {
         differences.map(text).collect()
     }
 
-    /// Names of all tensors where a state has no schema: such a state does not list the tensors itself.
+    /// Returns the names of all tensors if any rank state has no schema, because such a state does not list its
+    /// tensors.
     pub fn names_without_schema(&self) -> Vec<String> {
         if self.indexes.iter().all(|index| !index.schema.is_empty()) {
             return Vec::new();
@@ -50,26 +51,26 @@ impl Checkpoint {
     }
 }
 
-/// What is wrong, and where.
+/// Problem found in a store, with its location.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The checkpoint, where the place belongs to one.
+    /// Checkpoint, if the file belongs to one.
     pub checkpoint: Option<CheckpointId>,
-    /// The file or folder.
+    /// Path of the file or folder.
     pub file: PathBuf,
-    /// The rank that wrote it.
+    /// Rank that wrote the file.
     pub rank: Option<Rank>,
-    /// The damaged chunk.
+    /// Number of the damaged chunk.
     pub chunk: Option<u32>,
     /// Tensors with bytes in that chunk.
     pub tensors: Vec<String>,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Most messages of the store begin with the path already.
+        // Most store errors already contain the path.
         let file = self.file.display().to_string();
         if !self.what.contains(&file) {
             write!(f, "{file}: ")?;
@@ -99,44 +100,43 @@ impl Problem {
     }
 }
 
-/// The checkpoints of a job.
+/// Checkpoints of a job.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Listing {
-    /// Manifests that can be read, oldest first.
+    /// Readable manifests, oldest first.
     pub manifests: Vec<Manifest>,
-    /// Folders without a manifest, oldest first: being written, or torn.
+    /// Folders without a manifest, oldest first: in progress or torn.
     pub torn: Vec<CheckpointId>,
     /// Manifests that cannot be read.
     pub problems: Vec<Problem>,
 }
 
-/// How much of a checkpoint is looked at before it is called good.
+/// Extent of verification before a checkpoint counts as good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// Manifest, indexes and the sizes of images: milliseconds. Damage inside an image is found when it is read.
+    /// Manifest, indexes and image sizes: milliseconds. Damage inside an image is detected when it is read.
     Names,
-    /// Every byte.
+    /// Every byte of the images.
     Bytes,
 }
 
-/// The newest good checkpoint.
+/// Newest good checkpoint of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Newest {
-    /// It, if there is one.
+    /// The checkpoint; `None` if no checkpoint is good.
     pub checkpoint: Option<Checkpoint>,
-    /// Why newer ones were passed over.
+    /// Problems of newer checkpoints that were skipped.
     pub skipped: Vec<Problem>,
 }
 
 impl Checkpoint {
-    /// Which checkpoint it is.
     pub fn id(&self) -> CheckpointId {
         self.manifest.id()
     }
 }
 
 impl Store {
-    /// Jobs that have a folder.
+    /// Returns the jobs that have a folder.
     pub fn jobs(&self) -> Result<Vec<JobId>, StoreError> {
         let names = files::names(&self.root)?.unwrap_or_default();
         let jobs = names.iter().map(|name| JobId::from(name.as_str()));
@@ -145,7 +145,7 @@ impl Store {
             .collect())
     }
 
-    /// Folders of a job, oldest first, and whether each has a manifest.
+    /// Returns the folders of a job, oldest first, with true for those that have a manifest.
     pub(crate) fn folders(&self, job: &JobId) -> Result<Vec<(CheckpointId, bool)>, StoreError> {
         let dir = self.job_dir(job)?;
         let names = files::names(&dir)?.unwrap_or_default();
@@ -153,7 +153,7 @@ impl Store {
         let mut found = Vec::new();
         for id in ids {
             let path = dir.join(id.to_string()).join(MANIFEST_FILE);
-            // Only what is certainly not there is absent: a disk that fails for a moment must not make a checkpoint torn.
+            // Only a definite absence counts: a temporary disk error must not make a checkpoint torn.
             let committed = match disk::call(Op::Stat, &path, || path.symlink_metadata()) {
                 Ok(_) => true,
                 Err(error) => match error.kind() {
@@ -167,7 +167,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Checkpoints of a job that have a manifest, good or not, oldest first.
+    /// Returns the checkpoints of a job that have a manifest, good or not, oldest first.
     pub fn committed_ids(&self, job: &JobId) -> Result<Vec<CheckpointId>, StoreError> {
         let folders = self.folders(job)?;
         Ok(folders
@@ -176,7 +176,7 @@ impl Store {
             .collect())
     }
 
-    /// The checkpoints of a job. A job without a folder has none.
+    /// Lists the checkpoints of a job; empty if the job has no folder.
     pub fn manifests(&self, job: &JobId) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
         for (id, committed) in self.folders(job)? {
@@ -197,7 +197,7 @@ impl Store {
         Ok(listing)
     }
 
-    /// One manifest.
+    /// Reads and validates one manifest.
     pub fn manifest(&self, job: &JobId, id: CheckpointId) -> Result<Manifest, StoreError> {
         let path = self.manifest_path(job, id)?;
         let bytes = files::read(&path, MAX_MANIFEST_BYTES)?;
@@ -215,15 +215,15 @@ impl Store {
         Ok(manifest)
     }
 
-    /// A rank's index, if it is the one that the manifest names and describes the shard that stands beside it, and the
-    /// files that it borrows from are long enough for that.
+    /// Reads the index of a rank. Checks that it matches the manifest and its own shard file, and that the files it
+    /// borrows from are long enough.
     pub fn load_index(&self, manifest: &Manifest, rank: Rank) -> Result<ShardIndex, StoreError> {
         let index = self.read_index(manifest, rank)?;
         self.check_files(&index)?;
         Ok(index)
     }
 
-    /// Whether the files that an index needs are there, and as long as it needs them.
+    /// Checks that the files that an index refers to exist and are long enough.
     pub(crate) fn check_files(&self, index: &ShardIndex) -> Result<(), StoreError> {
         let (job, own) = (&index.job, index.own());
         let mut ends = BTreeMap::from([(own, 0)]);
@@ -253,7 +253,7 @@ impl Store {
         Ok(())
     }
 
-    /// A rank's index, if it is the one that the manifest names.
+    /// Reads the index of a rank and checks that it matches the manifest.
     pub(crate) fn read_index(&self, manifest: &Manifest, rank: Rank) -> Result<ShardIndex, StoreError> {
         let (job, id) = (&manifest.job, manifest.id());
         let path = self.index_path(job, id, rank)?;
@@ -289,8 +289,8 @@ impl Store {
         Ok(index)
     }
 
-    /// Chunks that a new shard of `rank` need not write again: those of the same rank in the committed checkpoint `parent`.
-    /// What cannot be read is not known.
+    /// Returns the chunks that a new shard of `rank` can borrow: those of the same rank in the committed checkpoint
+    /// `parent`. Empty if that cannot be read.
     pub fn known(&self, job: &JobId, parent: CheckpointId, rank: Rank) -> Known {
         let mut known = Known::default();
         let manifest = self.manifest(job, parent).ok();
@@ -300,8 +300,8 @@ impl Store {
         known
     }
 
-    /// Drops what the page cache holds of the files of a checkpoint, where the filesystem can: the next reads ask the disk or
-    /// the server. Reads past the cache need none of it.
+    /// Drops the files of a checkpoint from the page cache if the filesystem supports it, so that the next reads go to
+    /// the disk or server. Direct reads do not require it.
     pub fn drop_cached(&self, checkpoint: &Checkpoint) {
         let job = &checkpoint.manifest.job;
         let origins: BTreeSet<Origin> = checkpoint
@@ -327,14 +327,14 @@ impl Store {
             .collect()
     }
 
-    /// One committed checkpoint, checked to [`Depth::Names`].
+    /// Loads one committed checkpoint, verified to [`Depth::Names`].
     pub fn load(&self, job: &JobId, id: CheckpointId) -> Result<Checkpoint, StoreError> {
         let manifest = self.manifest(job, id)?;
         let indexes = self.load_indexes(&manifest)?;
         Ok(Checkpoint { manifest, indexes })
     }
 
-    /// One committed checkpoint by its manifest and indexes alone: what a restore needs to know that may find the chunks
+    /// Loads one committed checkpoint from its manifest and indexes alone, for a restore that may find the chunks
     /// elsewhere.
     pub fn describe(&self, job: &JobId, id: CheckpointId) -> Result<Checkpoint, StoreError> {
         let manifest = self.manifest(job, id)?;
@@ -345,7 +345,8 @@ impl Store {
         Ok(Checkpoint { manifest, indexes })
     }
 
-    /// Checkpoints of a job that have a manifest and that no later attempt of its run supersedes, oldest first.
+    /// Returns the checkpoints of a job that have a manifest and that no later attempt of its run supersedes, oldest
+    /// first.
     pub fn current_ids(&self, job: &JobId) -> Result<Vec<CheckpointId>, StoreError> {
         let attempts = self.attempts(job)?;
         let mut ids = self.committed_ids(job)?;
@@ -353,7 +354,7 @@ impl Store {
         Ok(ids)
     }
 
-    /// The newest checkpoint that is good to `depth`; newer ones that are not are passed over and named.
+    /// Returns the newest checkpoint that is good to `depth`, and the problems of newer ones that were skipped.
     pub fn newest(&self, job: &JobId, depth: Depth) -> Result<Newest, StoreError> {
         let mut skipped = Vec::new();
         for id in self.current_ids(job)?.into_iter().rev() {
@@ -369,7 +370,7 @@ impl Store {
                     }
                     skipped.extend(damage);
                 }
-                // A disk that fails for a moment does not make an older checkpoint the newest.
+                // A temporary disk error must not make an older checkpoint the newest.
                 Err(error) if error.failure().may_pass() => return Err(error),
                 Err(error) => skipped.push(Problem::of(id, self.dir(job, id)?, None, &error)),
             }

@@ -1,32 +1,33 @@
-//! The disk tier: a directory that may be shared by all nodes.
+//! Disk tier: a checkpoint store in a directory that all nodes may share.
 //!
 //! ```text
-//! <store>/<job>/<step:012>-g<generation>/rank-00000.shard   image, raw, or what is new of it
-//!                                        rank-00000.index   what lies where, digest and place of every chunk
+//! <store>/<job>/<step:012>-g<generation>/rank-00000.shard   image, raw, or its new chunks
+//!                                        rank-00000.index   tensor table, digest and location of every chunk
 //!                                        MANIFEST           digest of every index; the commit point
 //! <store>/<job>/RUN                          the run that the folder belongs to
 //!               ATTEMPT-g<generation>        an attempt of it, by its first generation
 //! ```
 //!
-//! `RUN` is written before anything else of a run, then the `ATTEMPT`, then checkpoints; a folder without records is older than
-//! they are, imported, or a local trainer's ([`crate::claim`]).
+//! `RUN` is written before anything else of a run, then the `ATTEMPT`, then checkpoints. A folder without records is
+//! older than the records, imported, or of a local trainer ([`crate::claim`]).
 //!
-//! # What is written first, and why
+//! # Write order
 //!
 //! `.shard`, then `.index`, then, when every rank has both, `MANIFEST`. Each file is written under a temporary name in
-//! the same folder, synced, renamed to a name that must not exist yet, and the folder is synced before anyone is told.
-//! So whatever moment a process or a machine dies at, a file under its final name is whole; an index never names chunks
-//! that were not written; a manifest never names an index that was not synced. Removal goes the other way: `MANIFEST`
-//! first, then a sync, then the rest. A folder without `MANIFEST` is torn: it is no checkpoint, and [`crate::retention`]
-//! clears it away once a newer checkpoint is committed.
+//! the same folder, synced and renamed to a name that must not exist yet; the folder is synced before success is
+//! reported. Whenever a process or a machine dies, a file under its final name is therefore complete; an index never
+//! names chunks that were not written; a manifest never names an index that was not synced.
+//!
+//! Removal uses the reverse order: `MANIFEST` first, then a sync, then the rest. A folder without `MANIFEST` is torn:
+//! it is no checkpoint, and [`crate::retention`] removes it once a newer checkpoint is committed.
 //!
 //! # Fencing
 //!
 //! The controller decides which generation may act; it fences the others before it lets a new one start. The store adds
 //! two rules that hold even if that fails: nothing is overwritten, so two generations (which have folders of their own)
-//! cannot mix; and [`Store::commit`] refuses a generation when a higher one has a manifest. That check and the rename
-//! are not one step, so a stale commit may still slip in between; it then has an older name than the newest, by
-//! [`CheckpointId`]'s order, and is never loaded in its place.
+//! cannot mix; and [`Store::commit`] refuses a generation if a higher one has a manifest. That check and the rename are
+//! not atomic, so a stale commit may still succeed in between; it then sorts before the newest in the order of
+//! [`CheckpointId`], and is never loaded in its place.
 
 mod commit;
 pub(crate) mod direct;
@@ -66,52 +67,51 @@ pub use work_record::WorkRecord;
 
 use crate::format::{CheckpointId, MANIFEST_FILE, check_job, index_file, shard_file};
 
-/// A checkpoint store in a directory.
+/// Checkpoint store in a directory.
 #[derive(Debug, Clone)]
 pub struct Store {
     root: PathBuf,
 }
 
 impl Store {
-    /// Opens a store; makes its directory, and the ones above it, where they are absent.
+    /// Opens a store; creates its directory and the parents if they are absent.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, StoreError> {
         let root = root.into();
         files::ensure_dir_all(&root)?;
         Ok(Self { root })
     }
 
-    /// A store to read; its directory may be absent, and then holds nothing.
+    /// Opens a store for reading; an absent directory is an empty store.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// Its directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Folder of a job.
+    /// Returns the folder of a job.
     pub fn job_dir(&self, job: &JobId) -> Result<PathBuf, StoreError> {
         check_job(job)?;
         Ok(self.root.join(job.as_str()))
     }
 
-    /// Folder of a checkpoint.
+    /// Returns the folder of a checkpoint.
     pub fn dir(&self, job: &JobId, id: CheckpointId) -> Result<PathBuf, StoreError> {
         Ok(self.job_dir(job)?.join(id.to_string()))
     }
 
-    /// Image of a rank.
+    /// Returns the path of the image of a rank.
     pub fn shard_path(&self, job: &JobId, id: CheckpointId, rank: Rank) -> Result<PathBuf, StoreError> {
         Ok(self.dir(job, id)?.join(shard_file(rank)))
     }
 
-    /// Index of a rank.
+    /// Returns the path of the index of a rank.
     pub fn index_path(&self, job: &JobId, id: CheckpointId, rank: Rank) -> Result<PathBuf, StoreError> {
         Ok(self.dir(job, id)?.join(index_file(rank)))
     }
 
-    /// Commit point of a checkpoint.
+    /// Returns the path of the manifest of a checkpoint.
     pub fn manifest_path(&self, job: &JobId, id: CheckpointId) -> Result<PathBuf, StoreError> {
         Ok(self.dir(job, id)?.join(MANIFEST_FILE))
     }

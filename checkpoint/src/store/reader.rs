@@ -1,4 +1,4 @@
-//! Ranges out of a shard, past the page cache where the filesystem lets us.
+//! Reader of shard ranges, bypassing the page cache if the filesystem supports it.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use super::direct::{Aligned, SECTOR, give_up};
 use super::disk::{self, Op};
 use super::{StoreError, files};
 
-/// A file to read ranges of, from several threads.
+/// File for concurrent range reads from several threads.
 #[derive(Debug)]
 pub(crate) struct Reader {
     path: PathBuf,
@@ -37,7 +37,7 @@ impl Reader {
         self.bytes
     }
 
-    /// The bytes of `range`, read into `buffer`.
+    /// Reads the bytes of `range` into `buffer`.
     pub(crate) fn read<'b>(&self, range: &Range<u64>, buffer: &'b mut Aligned) -> io::Result<&'b [u8]> {
         if range.end > self.bytes {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -50,7 +50,7 @@ impl Reader {
         let space = buffer.take((to - from) as usize)?;
         let mut got = 0;
         while got < needed {
-            // A direct read ends short only at the end of the file, or where it was interrupted at a whole sector.
+            // A direct read ends short only at the end of the file, or at a whole sector after an interrupt.
             let place = from + got as u64;
             match disk::call(Op::Read, &self.path, || self.file.read_at(&mut space[got..], place)) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),

@@ -1,4 +1,4 @@
-//! Taking checkpoints away.
+//! Removal of checkpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,33 +14,33 @@ use crate::store::fill_lease::FILL_LEASE;
 use crate::store::temp_lock::{self, Owner};
 use crate::store::{Store, StoreError};
 
-/// Shards whose files other checkpoints borrow chunks from, by checkpoint.
+/// Shards that other checkpoints borrow chunks from, by checkpoint.
 pub(crate) type Lent = BTreeMap<CheckpointId, BTreeSet<Rank>>;
 
-/// What is left of a checkpoint after a removal.
+/// Extent of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Removal {
-    /// Nothing.
+    /// The folder was removed.
     Whole,
-    /// Its manifest is gone; shards that others borrow from, or files that the next collection removes, are left.
+    /// The manifest was removed; shards that others borrow from, or files for the next collection, remain.
     Part,
-    /// Everything.
+    /// Nothing was removed.
     Refused,
 }
 
 impl Store {
-    /// Removes a checkpoint, or what is left of one: the manifest first, so that it stops existing before it stops
-    /// being whole, then the rest. Shards that another committed checkpoint borrows chunks from stay, and so does their
-    /// folder, which is then neither a checkpoint nor torn. Files that are none of ours stay too, and then the folder does,
-    /// as an error that names it. May be repeated.
+    /// Removes a checkpoint, or the rest of one: the manifest first, so that it stops existing before it becomes
+    /// incomplete, then the other files. Shards that another committed checkpoint borrows from are retained with their
+    /// folder, which is then neither a checkpoint nor torn. Unknown files are retained too; the folder then remains,
+    /// and the error names it. Idempotent.
     pub fn remove(&self, job: &JobId, id: CheckpointId) -> Result<(), StoreError> {
         let others = self.committed_ids(job)?.into_iter().filter(|other| *other != id);
         let lent = self.lent_to(job, others)?;
         self.remove_unlent(job, id, &lent, &|| true).map(|_| ())
     }
 
-    /// What the checkpoints `borrowers` borrow from others. One that is damaged borrows nothing: it could not be loaded
-    /// with what it borrowed either.
+    /// Returns the shards that the checkpoints `borrowers` borrow from others. A damaged checkpoint borrows nothing: it
+    /// cannot be loaded in any case.
     pub(crate) fn lent_to(
         &self,
         job: &JobId,
@@ -101,7 +101,7 @@ impl Store {
             return Ok(Removal::Part);
         }
         files::remove_file(&dir.join(LENT_FILE))?;
-        // A holder that fills this folder finds its file gone and the folder too, and starts anew.
+        // A process that fills this folder finds its lease file and the folder missing, and starts over.
         files::remove_file(&dir.join(FILL_LEASE))?;
         match disk::call(Op::RemoveDir, &dir, || fs::remove_dir(&dir)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", &dir)(error)),
@@ -109,12 +109,12 @@ impl Store {
         }
     }
 
-    /// Whether a folder without a manifest is there for what others have borrowed from it.
+    /// True if a folder without a manifest is retained for chunks that others borrow.
     pub fn is_lent(&self, job: &JobId, id: CheckpointId) -> Result<bool, StoreError> {
         Ok(self.dir(job, id)?.join(LENT_FILE).is_file())
     }
 
-    /// Whether a process writes a file of a checkpoint folder, other than the holder of its lease.
+    /// True if a process is writing a file of a checkpoint folder, other than the holder of its fill lease.
     pub(crate) fn has_live_writer(&self, job: &JobId, id: CheckpointId) -> Result<bool, StoreError> {
         let dir = self.dir(job, id)?;
         let names = files::names(&dir)?.unwrap_or_default();
@@ -122,13 +122,14 @@ impl Store {
         Ok(temps.any(|name| matches!(temp_lock::owner_of(&dir.join(name)), Owner::Alive)))
     }
 
-    /// Removes temporary files in the folder of a checkpoint whose writers are gone.
+    /// Removes temporary files of exited writers in the folder of a checkpoint; returns their number.
     pub fn clear_abandoned(&self, job: &JobId, id: CheckpointId) -> Result<u64, StoreError> {
         files::clear_temps(&self.dir(job, id)?, None)
     }
 }
 
-/// `None` for what is damaged for good. What cannot be read just now may borrow anything: then nobody can say what may go.
+/// Maps permanent damage to `None`. A temporary read error is returned, because an unreadable checkpoint may borrow any
+/// shard.
 fn whole<T>(read: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
     match read {
         Ok(whole) => Ok(Some(whole)),
@@ -146,7 +147,7 @@ fn is_ours(name: &str) -> bool {
     rank_file || is_temp_of_writer(name)
 }
 
-/// Whether a file is one of ours, or staged by a client that is gone.
+/// True for the files of a store, and for files staged by a client that is gone.
 fn goes_with_its_folder(dir: &Path, name: &str) -> bool {
     is_ours(name) || temp_lock::is_stale_staged(&dir.join(name))
 }

@@ -1,4 +1,4 @@
-//! The records of a run in a job's folder: `RUN` and `ATTEMPT-g<generation>` ([`crate::format::RunRecord`]).
+//! Run records in the folder of a job: `RUN` and `ATTEMPT-g<generation>` ([`crate::format::RunRecord`]).
 
 use rankguard_model::{Generation, JobId};
 
@@ -9,12 +9,12 @@ use crate::store::files::{self, Put};
 use crate::store::{Store, StoreError};
 
 impl Store {
-    /// The run that a job's folder belongs to; `None` where no record names one.
+    /// Reads the run record of a job folder; `None` if there is none.
     pub fn run_record(&self, job: &JobId) -> Result<Option<RunRecord>, StoreError> {
         self.read_record(job, RUN_FILE, RunRecord::from_bytes)
     }
 
-    /// The attempts of the run, in the order of their first generations.
+    /// Reads the attempt records of the run, sorted by first generation.
     pub fn attempt_records(&self, job: &JobId) -> Result<Vec<AttemptRecord>, StoreError> {
         let names = files::names(&self.job_dir(job)?)?.unwrap_or_default();
         let mut firsts: Vec<Generation> = names.iter().filter_map(|name| attempt_of(name)).collect();
@@ -25,12 +25,12 @@ impl Store {
         Ok(records.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
-    /// The attempts, as far as they decide which checkpoints count.
+    /// Returns the attempts, reduced to the fields that decide which checkpoints are superseded.
     pub fn attempts(&self, job: &JobId) -> Result<AttemptSet, StoreError> {
         Ok(AttemptSet::new(&self.attempt_records(job)?))
     }
 
-    /// Writes the record of a run where there is none. Returns the record that stands there, and whether it is the given one.
+    /// Writes the run record if there is none. Returns the record on disk, and true if it is of the same run.
     pub fn put_run(&self, record: &RunRecord) -> Result<(RunRecord, bool), StoreError> {
         let dir = self.job_dir(&record.job)?;
         files::ensure_dir_all(&dir)?;
@@ -47,14 +47,14 @@ impl Store {
         }
     }
 
-    /// Writes the record of an attempt, unless one of that generation is there. Returns whether it was written.
+    /// Writes an attempt record, unless one of that generation exists. Returns true if it was written.
     pub fn put_attempt(&self, record: &AttemptRecord) -> Result<bool, StoreError> {
         let dir = self.job_dir(&record.job)?;
         let put = files::put_bytes(&dir, &attempt_file(record.first), &record.to_bytes())?;
         Ok(put == Put::Written)
     }
 
-    /// Names of the records of a job's folder, `RUN` first.
+    /// Returns the names of the records of a job folder, `RUN` first.
     pub fn record_files(&self, job: &JobId) -> Result<Vec<String>, StoreError> {
         let names = files::names(&self.job_dir(job)?)?.unwrap_or_default();
         let mut records: Vec<String> = names
@@ -65,7 +65,7 @@ impl Store {
         Ok(records)
     }
 
-    /// Removes records that a claim has written and that came to nothing.
+    /// Removes records of a claim that was abandoned.
     pub(crate) fn remove_records(&self, job: &JobId, names: &[String]) -> Result<(), StoreError> {
         let dir = self.job_dir(job)?;
         names.iter().try_for_each(|name| files::remove_file(&dir.join(name)))

@@ -1,28 +1,28 @@
-//! Chunks that lie near each other in one file, to be read in one go.
+//! Runs of neighbouring chunks in one file, which are read together.
 
 use std::ops::Range;
 
 use crate::format::{ChunkPlace, Origin, TENSOR_ALIGN};
 use crate::store::direct::{READ, SECTOR};
 
-/// Chunks of one file in the order of their places, none further from the one before than a sector.
+/// Chunks of one file, sorted by offset, with gaps of at most one sector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// Whose file.
+    /// Shard that stores the file.
     pub(crate) file: Origin,
-    /// Where the first begins.
+    /// Start of the first chunk.
     pub(crate) at: u64,
-    /// Where the last ends.
+    /// End of the last chunk.
     pub(crate) end: u64,
-    /// The chunks, by their number in the image.
+    /// Chunk numbers in the image, with their locations.
     pub(crate) chunks: Vec<(u32, ChunkPlace)>,
 }
 
 impl Run {
-    /// What to read of a file of `file_bytes`: the chunks and the zeros behind the last.
+    /// Returns the range to read from a file of `file_bytes`: the chunks and the padding after the last.
     pub(crate) fn range(&self, file_bytes: u64) -> Range<u64> {
         let padded = self.end.next_multiple_of(TENSOR_ALIGN);
-        // A file that is too short is found so when it is read.
+        // A file that is too short fails in the read.
         self.at..if self.end <= file_bytes {
             padded.min(file_bytes)
         } else {
@@ -31,7 +31,7 @@ impl Run {
     }
 }
 
-/// Runs of at most about a read, by file and place.
+/// Groups chunks into runs of at most about one read, sorted by file and offset.
 pub(crate) fn of(mut chunks: Vec<(u32, ChunkPlace)>) -> Vec<Run> {
     chunks.sort_by_key(|(_, place)| (place.file, place.at));
     let mut runs: Vec<Run> = Vec::new();

@@ -1,4 +1,4 @@
-//! Writing one rank's shard.
+//! Writing the shard of a rank.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,45 +14,46 @@ use crate::store::reader::Reader;
 use crate::store::runs::{self, Run};
 use crate::store::{Store, StoreError};
 
-/// A shard that is durable.
+/// Shard that was made durable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Written {
-    /// What the manifest needs to know of it.
+    /// Entry for the manifest.
     pub seal: ShardSeal,
-    /// Its index, as it stands on disk.
+    /// Index as written to disk.
     pub index: ShardIndex,
-    /// Bytes of the image that were written; the rest lies in other files already.
+    /// Bytes of the image that were written; the rest is stored in other files.
     pub new_bytes: u64,
 }
 
-/// Who writes a shard.
+/// Role of the process that writes a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Writer {
-    /// The agent of its rank: nobody else does, unless that agent is believed to be gone.
+    /// The agent of the rank: the only writer, unless that agent is believed to be gone.
     Owner,
-    /// Another one, in its place.
+    /// Another agent in its place.
     Another,
 }
 
 impl Store {
-    /// Makes a sealed image durable, all of it: checks every chunk against the rank's digest and writes it, then the index.
-    /// When this returns, both files are whole, synced and under their names. May be repeated: a shard that is there with
-    /// the same content is fine, with other content it is an error, unless nothing names it yet: then an attempt before
-    /// this one left it.
+    /// Makes a whole sealed image durable: verifies every chunk against the rank's digest and writes it, then the
+    /// index. On return, both files are complete, synced and under their final names. Idempotent: an existing shard
+    /// with the same content is accepted; one with other content is an error, unless no index names it yet, in which
+    /// case an earlier attempt left it.
     ///
-    /// The caller has made sure that the generation may still act (RG-3).
+    /// The caller must ensure that the generation may still act (RG-3).
     pub fn write_shard(&self, index: &ShardIndex, image: &dyn ImageSource) -> Result<Written, StoreError> {
         self.write_new(index, image, &Known::default())
     }
 
-    /// The same, but chunks that are `known` to lie in other files of this job's store are not written again.
+    /// Writes a shard as [`write_shard`](Self::write_shard) does, but does not write chunks that are `known` to lie in
+    /// other files of this job's store.
     pub fn write_new(&self, index: &ShardIndex, image: &dyn ImageSource, known: &Known) -> Result<Written, StoreError> {
         self.write_as(index, image, known, Writer::Owner)
     }
 
-    /// Makes the image of a rank durable whose own agent may be gone, or may only be silent: it may be at the same work, as
-    /// may another that has a copy of the image. Takes nothing away that it has not put there itself, so that whoever comes
-    /// first is right, and the others find the same or give up.
+    /// Makes the image of a rank durable if its agent may be gone or only unresponsive. That agent, or another one with
+    /// a copy of the image, may write the same shard at the same time. Removes only files that it wrote itself, so the
+    /// first writer wins, and the others find the same content or fail.
     pub fn adopt_shard(&self, index: &ShardIndex, image: &dyn ImageSource) -> Result<Written, StoreError> {
         self.write_as(index, image, &Known::default(), Writer::Another)
     }
@@ -83,7 +84,7 @@ impl Store {
         Ok(Written { seal, index, new_bytes })
     }
 
-    /// The folder of an image, which is made.
+    /// Creates the folder of an image and returns it.
     pub(super) fn folder_for(&self, index: &ShardIndex) -> Result<PathBuf, StoreError> {
         let rank = index.rank;
         index.check().map_err(|problem| StoreError::Image { rank, problem })?;
@@ -94,23 +95,23 @@ impl Store {
     }
 }
 
-/// Removes what a dead writer of this shard has left.
+/// Removes temporary files that an exited writer of this shard left.
 pub(super) fn clear(dir: &Path, rank: Rank) -> Result<(), StoreError> {
     files::clear_temps(dir, Some(&shard_file(rank)))?;
     files::clear_temps(dir, Some(&index_file(rank)))?;
     Ok(())
 }
 
-/// Gives a shard that is written its name, and then its index.
+/// Renames a written shard to its final name, then writes its index.
 pub(super) fn put(dir: &Path, shard: Temp, index: &ShardIndex, writer: Writer) -> Result<ShardSeal, StoreError> {
     let (shard_name, index_name) = (shard_file(index.rank), index_file(index.rank));
     shard.cut()?;
-    // A folder that cannot be listed says nothing of what is absent.
+    // If the folder cannot be listed, the error is returned: absence is not proven.
     let there = files::names(dir)?.unwrap_or_default();
     let has = |name: &str| there.iter().any(|other| other == name);
     if writer == Writer::Owner && has(&shard_name) && !has(&index_name) && !has(MANIFEST_FILE) {
-        // An attempt that ended between shard and index may have known of other files to borrow from. What is not there
-        // is not removed: somebody who adopts this image may put it there at any moment.
+        // An attempt that ended between shard and index may have borrowed from other files. An absent file is not
+        // removed: another agent that adopts this image may create it at any moment.
         files::remove_file(&dir.join(&shard_name))?;
     }
     if shard.put()? == Put::AlreadyThere && !holds(&dir.join(&shard_name), index)? {
@@ -128,7 +129,7 @@ pub(super) fn put(dir: &Path, shard: Temp, index: &ShardIndex, writer: Writer) -
     Ok(seal(index, &bytes))
 }
 
-/// What the manifest needs to know of an index that stands on disk as `bytes`.
+/// Returns the manifest entry of an index with the file content `bytes`.
 pub(super) fn seal(index: &ShardIndex, bytes: &[u8]) -> ShardSeal {
     ShardSeal {
         rank: index.rank,
@@ -141,7 +142,7 @@ pub(super) fn seal(index: &ShardIndex, bytes: &[u8]) -> ShardSeal {
     }
 }
 
-/// The shard as an earlier attempt at the same image wrote it, whatever that borrowed.
+/// Returns the shard if an earlier attempt wrote the same image, with any borrowed chunks.
 fn earlier(dir: &Path, index: &ShardIndex) -> Result<Option<Written>, StoreError> {
     let bytes = match files::read(&dir.join(index_file(index.rank)), MAX_INDEX_BYTES) {
         Ok(bytes) => bytes,
@@ -163,8 +164,8 @@ fn earlier(dir: &Path, index: &ShardIndex) -> Result<Option<Written>, StoreError
     }))
 }
 
-/// Writes an image from where it lies, while another thread digests it. Both must be done before the file gets its name,
-/// so their order does not matter.
+/// Writes an image directly from mapped memory, while another thread digests it. Both complete before the file gets its
+/// final name, so their order does not matter.
 fn write_mapped(
     shard: &mut Temp,
     index: &ShardIndex,
@@ -201,14 +202,14 @@ fn write_mapped(
     })
 }
 
-/// Writes the chunks that are new one after the other, each from a private copy that was checked.
+/// Writes the new chunks in sequence, each from a verified private copy.
 fn write_packed(shard: &mut Temp, index: &ShardIndex, image: &dyn ImageSource) -> Result<u64, StoreError> {
     let (own, chunking) = (index.own(), index.chunking());
     let mut buffer = Aligned::default();
     let buffer = buffer
         .take(BLOCK + index.chunk_bytes as usize + TENSOR_ALIGN as usize)
         .map_err(|error| shard.failed("find memory to write", error))?;
-    // The file from `start` on is in the buffer, `filled` bytes of it.
+    // The buffer holds `filled` bytes of the file, from `start` on.
     let (mut start, mut filled, mut new_bytes) = (0u64, 0usize, 0u64);
     for (chunk, place) in (0u32..).zip(index.places()).filter(|(_, place)| place.file == own) {
         let at = (place.at - start) as usize;
@@ -234,7 +235,7 @@ fn write_packed(shard: &mut Temp, index: &ShardIndex, image: &dyn ImageSource) -
             (start, filled) = (start + BLOCK as u64, filled - BLOCK);
         }
     }
-    // Room for whole sectors: there is a chunk's worth behind every block.
+    // The buffer has space for a chunk after every block, so whole sectors fit.
     let room = filled
         .next_multiple_of(crate::store::direct::SECTOR as usize)
         .min(buffer.len());
@@ -253,7 +254,7 @@ pub(super) fn damaged(index: &ShardIndex, chunk: u32, found: crate::format::Chun
     }
 }
 
-/// Whether the file at `path` is exactly the file that `index` describes.
+/// True if the file at `path` is exactly the file that `index` describes.
 fn holds(path: &Path, index: &ShardIndex) -> Result<bool, StoreError> {
     let file = Reader::open(path)?;
     if file.bytes() != index.file_bytes() {
@@ -276,8 +277,8 @@ fn holds(path: &Path, index: &ShardIndex) -> Result<bool, StoreError> {
 }
 
 impl Run {
-    /// Chunks of it whose bytes in `bytes`, which begin where the run does, are not those of `index`, or are followed by
-    /// something where nothing belongs; with what is wrong.
+    /// Returns the chunks of this run that do not match `index` or have non-zero padding, each with a description.
+    /// `bytes` starts at the start of the run.
     pub(crate) fn damage(&self, index: &ShardIndex, bytes: &[u8]) -> Vec<(u32, String)> {
         let mut damage = Vec::new();
         for (chunk, place) in &self.chunks {

@@ -1,4 +1,4 @@
-//! Writing one rank's shard while its image passes through a window.
+//! Writing the shard of a rank while its image passes through a window.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,10 +10,11 @@ use crate::store::shard::{self, Writer, Written};
 use crate::store::{Store, StoreError};
 
 impl Store {
-    /// Makes an image durable that passes through a window, as [`Store::write_shard`] does one that stands in its slot: the
-    /// files are the same. Digests come last, so what was written is compared with them before it gets its name.
+    /// Makes an image durable that passes through a window. The files are the same as those of [`Store::write_shard`].
+    /// The rank supplies the digests last, so the written bytes are compared with them before the file gets its final
+    /// name.
     ///
-    /// Nothing is borrowed from other files: what a chunk is, is known when it has been written.
+    /// Nothing is borrowed from other files: the digest of a chunk is known only after it was written.
     pub fn write_streamed(&self, image: &StreamedImage<'_>) -> Result<Written, StoreError> {
         let rank = image.index().rank;
         let dir = self.folder_for(image.index())?;
@@ -37,7 +38,7 @@ impl Store {
     }
 }
 
-/// How far the two are that take an image out of its window; what both are done with is free.
+/// Progress of the writer and the digester of a window; space that both have passed is free.
 #[derive(Default)]
 struct Taken {
     written: AtomicU64,
@@ -46,23 +47,23 @@ struct Taken {
 }
 
 impl Taken {
-    /// One of the two is so far; gives what is free by that.
+    /// Records the progress of one of the two; returns the length that both have passed.
     fn note(&self, own: &AtomicU64, to: u64) -> u64 {
         own.store(to, Ordering::SeqCst);
-        // Whoever of the two comes last sees both.
+        // Sequential consistency: the later of the two sees both values.
         self.written
             .load(Ordering::SeqCst)
             .min(self.digested.load(Ordering::SeqCst))
     }
 }
 
-/// Writes what comes, while another thread digests it; gives the digests.
+/// Writes the image while another thread digests it; returns the digests.
 fn pass(shard: &mut Temp, image: &StreamedImage<'_>, mapped: MappedImage<'_>) -> Result<Vec<ChunkDigest>, StoreError> {
     let taken = Taken::default();
     let (rank, total, piece) = (image.index().rank, image.total(), image.piece());
     let stopped = || taken.stop.load(Ordering::Relaxed);
-    // Whether it is there, and still wanted: while one of the two waits for more the other may fail, and without what that
-    // one would have freed no more comes.
+    // Waits for bytes up to `to`; false once the other thread has failed, because without the space that it would free
+    // no more bytes arrive.
     let comes = |to: u64| {
         let there = image.wait_for(to, stopped);
         there
@@ -96,7 +97,7 @@ fn pass(shard: &mut Temp, image: &StreamedImage<'_>, mapped: MappedImage<'_>) ->
         }
         Ok(())
     };
-    // Whoever fails ends the other, too.
+    // A failure of one thread stops the other.
     let failed = |failed: bool| taken.stop.fetch_or(failed, Ordering::Relaxed);
     std::thread::scope(|scope| {
         let digesting = scope.spawn(|| {

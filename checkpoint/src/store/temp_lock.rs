@@ -1,8 +1,8 @@
-//! Temporary files and their owners.
+//! Ownership of temporary files.
 //!
-//! A writer holds an exclusive advisory lock (`flock`) on its temporary file. The kernel releases the lock when the process ends,
-//! in any PID namespace and on any node, so a temporary file whose lock can be taken has no owner. Where the
-//! filesystem has no locks, age decides.
+//! A writer holds an exclusive advisory lock (`flock`) on its temporary file. The kernel releases the lock when the
+//! process ends, in any PID namespace and on any node, so a temporary file that can be locked has no owner. On
+//! filesystems without locks, the age decides.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions};
@@ -14,50 +14,50 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-/// Without locks a temporary file counts as abandoned after this time without a write.
+/// Time without a write after which a temporary file is abandoned, on filesystems without locks.
 const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
-/// A staged file that was not written for so long has no owner.
+/// Time without a write after which a staged file is abandoned.
 const STAGED_FOR: Duration = Duration::from_secs(3600);
 
-/// A suffix that no other process chooses: process ids repeat across PID namespaces and nodes.
+/// Returns a suffix that is unique across processes: process ids repeat across PID namespaces and nodes.
 pub(crate) fn random_suffix() -> String {
     let mut hasher = RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());
     format!("{:016x}", hasher.finish())
 }
 
-/// Locks a temporary file that was just created; `false` where another process removed it between the two calls.
+/// Locks a temporary file that was just created; `false` if another process removed it between the two calls.
 pub(super) fn lock_new(file: &File) -> bool {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
-        // A process that looks for abandoned files holds the lock, and removes this one.
+        // A process that searches for abandoned files holds the lock, and removes this one.
         Err(Errno::WOULDBLOCK) => false,
-        // The name is gone when such a process came first. Without locks there is none.
+        // The name is absent if such a process was faster. Without locks there is none.
         _ => file.metadata().map_or(true, |found| found.nlink() > 0),
     }
 }
 
-/// Releases the lock of a file that has its final name now.
+/// Releases the lock of a file that now has its final name.
 pub(super) fn unlock(file: &File) {
     let _ = flock(file, FlockOperation::Unlock);
 }
 
-/// What is known of the owner of a temporary file.
+/// Ownership of a temporary file.
 #[derive(Debug)]
 pub(super) enum Owner {
-    /// It writes.
+    /// The owner is writing.
     Alive,
-    /// There is none. The file is locked while this value lives.
+    /// No owner. The file is locked while this value lives.
     None(Option<File>),
 }
 
-/// Finds out whether a temporary file has an owner. What cannot be opened counts as owned.
+/// Returns the ownership of a temporary file. A regular file that cannot be opened counts as owned.
 pub(super) fn owner_of(path: &Path) -> Owner {
-    // A lock on a network filesystem needs a file that is open for writing.
+    // A lock on a network filesystem requires a file that is open for writing.
     let Ok(file) = OpenOptions::new().write(true).open(path) else {
         return match fs::symlink_metadata(path) {
             Ok(found) if found.is_file() => Owner::Alive,
-            // It is gone, or no file of a writer.
+            // Removed meanwhile, or not the file of a writer.
             _ => Owner::None(None),
         };
     };
@@ -76,8 +76,8 @@ pub(super) fn owner_of(path: &Path) -> Owner {
     }
 }
 
-/// Whether a file was staged by a client of a `file://` mirror (the name of one of our objects, `#` and a number) and was not
-/// written for an hour: such a file has no lock that could be asked for.
+/// True if a file was staged by a client of a `file://` mirror (the name of a store object, `#` and a number) and was
+/// not written for an hour. Such files have no lock.
 pub fn is_stale_staged(path: &Path) -> bool {
     let modified = || fs::symlink_metadata(path).and_then(|found| found.modified());
     is_staged(path)

@@ -1,5 +1,5 @@
-//! Records of work outside the store that a process began, such as uploads in parts: when the process is killed, another one finds
-//! the record and ends what was left.
+//! Records of unfinished work outside the store, such as multipart uploads. If the process is killed, another one finds
+//! the record and cleans up.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -13,10 +13,10 @@ use crate::store::{Store, StoreError, files};
 /// Folder of the records, in the folder of a job.
 const RECORDS: &str = ".uploads";
 
-/// Longest record that is read.
+/// Maximum size of a record that is read, bytes.
 const MAX_BYTES: u64 = 64 << 10;
 
-/// A record that this process owns while the value lives.
+/// Record that this process owns while the value lives.
 #[derive(Debug)]
 pub struct WorkRecord {
     path: PathBuf,
@@ -25,7 +25,7 @@ pub struct WorkRecord {
 }
 
 impl Store {
-    /// Records that work has begun. The record is on disk when this returns.
+    /// Writes a record of new work. The record is on disk when this returns.
     pub fn record_work(&self, job: &JobId, content: &[u8]) -> Result<WorkRecord, StoreError> {
         let dir = self.job_dir(job)?.join(RECORDS);
         files::ensure_dir_all(&dir)?;
@@ -75,12 +75,12 @@ impl Store {
 }
 
 impl WorkRecord {
-    /// What was recorded; cut off where the process was killed while it wrote.
+    /// Returns the recorded content; truncated if the process was killed while writing it.
     pub fn content(&self) -> &[u8] {
         &self.content
     }
 
-    /// The work has ended, and nothing of it is left: removes the record, and the folder with the last one.
+    /// Removes the record after the work has ended, and the folder if it was the last record.
     pub fn finish(self) {
         let _ = fs::remove_file(&self.path);
         if let Some(dir) = self.path.parent() {

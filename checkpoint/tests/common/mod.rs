@@ -1,4 +1,4 @@
-//! A small job whose every byte follows from its step, so that any mix of two steps shows.
+//! Small job with every byte derived from its step, so that any mix of two steps is detected.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
@@ -12,7 +12,6 @@ use rankguard_checkpoint::source::ChunkSource;
 use rankguard_checkpoint::{Arena, Checkpoint, Store, StoreError};
 use rankguard_model::{Generation, JobId, Rank, Step};
 
-/// Shape of the job.
 #[derive(Debug, Clone, Copy)]
 pub struct Job {
     pub world: u32,
@@ -41,7 +40,7 @@ pub fn id(step: u64, generation: u64) -> CheckpointId {
 }
 
 impl Job {
-    /// The byte at `nth` of tensor `name` after `step` steps.
+    /// Returns the byte at `nth` of tensor `name` after `step` steps.
     fn byte(name: &str, step: u64, nth: u64) -> u8 {
         let seed =
             step.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ nth.wrapping_mul(0xBF58_476D_1CE4_E5B9) ^ name.len() as u64;
@@ -56,7 +55,7 @@ impl Job {
             .collect()
     }
 
-    /// What a rank holds: its rows of `weight`, and `bias` whole on every rank.
+    /// Returns the tensors of a rank: its rows of `weight`, and the whole `bias`.
     pub fn boxes(&self, rank: u32) -> Vec<TensorBox> {
         let (world, rank) = (u64::from(self.world), u64::from(rank));
         let rows = self.rows * rank / world..self.rows * (rank + 1) / world;
@@ -81,7 +80,7 @@ impl Job {
         }
     }
 
-    /// A sealed image as it would come out of an arena.
+    /// Returns a sealed image as an arena would supply it.
     pub fn sealed(&self, id: CheckpointId, rank: u32) -> (ShardIndex, Vec<u8>) {
         let tensors = self.tensors(rank, id.step.0);
         let (entries, end) = ShardIndex::lay_out(tensors.iter().map(|(boxed, _)| boxed.clone()));
@@ -102,7 +101,7 @@ impl Job {
         (index, image)
     }
 
-    /// Writes every shard; gives the manifest that would commit them.
+    /// Writes every shard; returns the manifest that would commit them.
     pub fn write(&self, store: &Store, id: CheckpointId, parent: Option<CheckpointId>) -> Result<Manifest, StoreError> {
         let mut seals = Vec::new();
         for rank in 0..self.world {
@@ -112,7 +111,7 @@ impl Job {
         Ok(Manifest::from_seals(&job(), id, parent, &seals).unwrap())
     }
 
-    /// The same, each image copied by one thread and written by others while it passes through the smallest window.
+    /// Writes every shard through the smallest window: each image is copied by one thread and written by others.
     pub fn stream(
         &self,
         store: &Store,
@@ -147,7 +146,7 @@ impl Job {
         Ok(manifest)
     }
 
-    /// What one rank of one would want: everything.
+    /// Returns the boxes of a restore on one rank: everything.
     pub fn everything(&self) -> Vec<TensorBox> {
         vec![
             TensorBox::whole("weight", Dtype::U8, vec![self.rows, self.columns]),
@@ -155,7 +154,7 @@ impl Job {
         ]
     }
 
-    /// Its bytes after `step` steps.
+    /// Returns the expected bytes after `step` steps.
     pub fn expected(&self, step: u64) -> Vec<u8> {
         self.everything()
             .iter()
@@ -176,7 +175,7 @@ impl Job {
     }
 }
 
-/// Every file below `dir`, as text for comparisons.
+/// Returns every file below `dir`, as text for comparisons.
 pub fn files_below(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -191,7 +190,7 @@ pub fn files_below(dir: &Path) -> Vec<String> {
     found
 }
 
-/// Numbers that look random and are the same every time.
+/// Deterministic pseudorandom numbers.
 pub struct Dice(pub u64);
 
 impl Dice {

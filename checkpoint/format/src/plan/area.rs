@@ -1,8 +1,8 @@
-//! Areas of a tensor: what two have in common, and what is left of one without the other.
+//! Areas of a tensor: intersection and difference.
 
 use crate::TensorBox;
 
-/// An area of a tensor: offset and extent, an entry a dimension.
+/// Area of a tensor: offset and extent, one entry per dimension.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Area {
     pub(super) offset: Vec<u64>,
@@ -10,7 +10,7 @@ pub(super) struct Area {
 }
 
 impl Area {
-    /// Where a box lies in its tensor.
+    /// Returns the area that a box covers in its tensor.
     pub(super) fn of(boxed: &TensorBox) -> Self {
         Self {
             offset: boxed.offset.clone(),
@@ -22,7 +22,7 @@ impl Area {
         self.shape.contains(&0)
     }
 
-    /// What both areas have in common; `None` when that is nothing.
+    /// Returns the intersection of both areas; `None` if it is empty.
     pub(super) fn meet(&self, other: &Self) -> Option<Self> {
         let mut common = self.clone();
         for dim in 0..self.shape.len() {
@@ -36,7 +36,7 @@ impl Area {
         Some(common)
     }
 
-    /// Adds to `left` what remains of this area when `hole`, which lies in it, is cut out.
+    /// Appends to `left` the parts of this area that remain outside `hole`, which must lie within it.
     pub(super) fn without(mut self, hole: &Self, left: &mut Vec<Self>) {
         for dim in 0..self.shape.len() {
             let (start, end) = (self.offset[dim], self.offset[dim] + self.shape[dim]);

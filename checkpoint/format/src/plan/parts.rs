@@ -1,4 +1,4 @@
-//! What is stored of one tensor, and how it covers what is wanted.
+//! Stored parts of one tensor and the copies that cover a requested box.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,14 @@ use super::area::Area;
 use super::{Part, PlanError, RangeCopy};
 use crate::TensorBox;
 
-/// The parts of one tensor, sorted along the dimension that tells most of them apart.
+/// Parts of one tensor, sorted along the dimension with the most distinct offsets.
 pub(super) struct Parts<'a> {
     dim: Option<usize>,
     sorted: Vec<Part<'a>>,
-    /// For each place, the furthest end of any part up to it: parts before a place whose reach is too short cannot
-    /// meet what is wanted.
+    /// Prefix maximum of part ends along `dim`. Parts before the first entry that exceeds the start of a requested box
+    /// cannot overlap it.
     reach: Vec<u64>,
-    /// Some shard has a part of the tensor.
+    /// True if some shard holds a part of the tensor.
     pub(super) stored: bool,
 }
 
@@ -24,12 +24,12 @@ impl<'a> Parts<'a> {
             let offsets: BTreeSet<u64> = parts.iter().map(|part| part.boxed.offset[*dim]).collect();
             offsets.len()
         };
-        // With a few parts any dimension will do.
+        // With at most 8 parts any dimension is good enough.
         let dim = match parts.len() {
             0..=8 => (dims > 0).then_some(0),
             _ => (0..dims).rev().max_by_key(distinct),
         };
-        // Stable, so of equal boxes the earliest in the caller's order stays first; it alone is kept.
+        // The sort is stable, so of equal boxes the first in caller order comes first; only that one is retained.
         match dim {
             Some(dim) => parts.sort_by(|a, b| {
                 let key = |part: &Part<'a>| (part.boxed.offset[dim], &part.boxed.offset, &part.boxed.shape);
@@ -52,12 +52,11 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// One of them.
     pub(super) fn first(&self) -> Option<&Part<'a>> {
         self.sorted.first()
     }
 
-    /// The parts that can meet `want`.
+    /// Returns the parts that can overlap the requested box.
     fn near(&self, want: &TensorBox) -> &[Part<'a>] {
         let Some(dim) = self.dim else {
             return &self.sorted;
@@ -68,7 +67,7 @@ impl<'a> Parts<'a> {
         self.sorted.get(first..last).unwrap_or(&[])
     }
 
-    /// Adds the copies that fill `want`, which lies at `dest_at` in the destination.
+    /// Appends the copies that fill the requested box, which starts at byte `dest_at` of the destination.
     pub(super) fn cover(&self, want: &TensorBox, dest_at: u64, copies: &mut Vec<RangeCopy>) -> Result<(), PlanError> {
         let whole = Area::of(want);
         let mut open = if whole.is_empty() { Vec::new() } else { vec![whole] };
@@ -97,7 +96,8 @@ impl<'a> Parts<'a> {
                 shape: hole.shape,
             });
         }
-        // Only now: what is covered really lies in some image, so there are no more ranges than stored bytes.
+        // Emitted only after full coverage is known: every range then lies in an image, so the count is bounded by
+        // stored bytes.
         for (part, common) in taken {
             emit(part, &common, want, dest_at, copies);
         }
@@ -105,11 +105,11 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The contiguous runs of `common` as they lie in both `part` and `want`.
+/// Appends the contiguous runs of `common`, contiguous in both `part` and the requested box.
 fn emit(part: &Part<'_>, common: &Area, want: &TensorBox, dest_at: u64, copies: &mut Vec<RangeCopy>) {
     let size = want.dtype.bytes();
     let dims = common.shape.len();
-    // Trailing dimensions that all three have in full are one run; the dimension before them joins it in part.
+    // Trailing dimensions that all three span in full form one run; the dimension before them extends it in part.
     let mut inner = dims;
     while inner > 0
         && common.shape[inner - 1] == part.boxed.shape[inner - 1]
@@ -136,7 +136,7 @@ fn emit(part: &Part<'_>, common: &Area, want: &TensorBox, dest_at: u64, copies: 
             dest_at: dest,
             bytes: run,
         });
-        // The next position, last outer dimension fastest.
+        // Advance the position; the last outer dimension varies fastest.
         let Some(dim) = (0..outer).rev().find(|dim| position[*dim] + 1 < common.shape[*dim]) else {
             return;
         };
@@ -145,7 +145,7 @@ fn emit(part: &Part<'_>, common: &Area, want: &TensorBox, dest_at: u64, copies: 
     }
 }
 
-/// Bytes from one element to the next along each dimension.
+/// Returns the byte distance between neighbouring elements along each dimension.
 fn strides(shape: &[u64], size: u64) -> Vec<u64> {
     let mut strides = vec![size; shape.len()];
     for dim in (1..shape.len()).rev() {

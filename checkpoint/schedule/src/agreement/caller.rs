@@ -1,40 +1,39 @@
-//! The side of the controller: which step to call.
+//! Controller side of the agreement: selects the step to call.
 
 use rankguard_model::{CheckpointCall, Generation, Step};
 use serde::{Deserialize, Serialize};
 
 use super::Word;
 
-/// Shortest time between the moment of a call and the step that it names, milliseconds.
+/// Minimum time between a call and the step that it names, milliseconds.
 const MARGIN_MIN_MS: u64 = 2_000;
-/// Longest; a call that needs more is hopeless.
+/// Maximum; a job that needs more cannot be called in time.
 const MARGIN_MAX_MS: u64 = 600_000;
 
-/// How fast a job goes, as far as is known.
+/// Progress of a job, as far as known.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {
-    /// The newest step that any rank reported.
+    /// Newest step that any rank reported.
     pub newest: Step,
-    /// Milliseconds since that was true.
+    /// Age of that report, milliseconds.
     pub since_ms: f64,
-    /// Milliseconds of a step.
+    /// Duration of a step, milliseconds.
     pub step_ms: f64,
 }
 
-/// Names steps far enough ahead, in one generation.
+/// Selects steps far enough ahead, for one generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caller {
     generation: Generation,
     numbers: u64,
     margin_ms: u64,
-    /// The newest step that was called.
+    /// Newest called step.
     called: Step,
-    /// Steps up to this one were called before the margin was last doubled.
+    /// Newest called step when the margin was last doubled.
     learned: Step,
 }
 
 impl Caller {
-    /// Nothing was called yet.
     pub fn new(generation: Generation) -> Self {
         Self {
             generation,
@@ -45,12 +44,11 @@ impl Caller {
         }
     }
 
-    /// The generation it calls to.
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// The step nearest to now that a call can be expected to reach every rank before; never one that was called.
+    /// Returns the nearest step that a call is expected to precede on every rank; always after the last called step.
     pub fn ahead(&self, pace: &Pace) -> Step {
         let step_ms = if pace.step_ms.is_finite() {
             pace.step_ms.max(0.1)
@@ -58,7 +56,7 @@ impl Caller {
             1_000.0
         };
         let wait_ms = pace.since_ms.max(0.0) + self.margin_ms as f64;
-        // One more: the newest report speaks of a step that is complete, and the next one has begun.
+        // One more: the newest report is of a complete step, and the next one has begun.
         let steps = (wait_ms / step_ms).ceil() as u64 + 1;
         Step(pace.newest.0.saturating_add(steps).max(self.called.0.saturating_add(1)))
     }
@@ -70,7 +68,7 @@ impl Caller {
         self.word(CheckpointCall::At { step })
     }
 
-    /// Calls a new rule: from a step ahead on, a checkpoint after every so many.
+    /// Calls a new rule: from a step ahead on, a checkpoint every `every` steps.
     pub fn rule(&mut self, pace: &Pace, every: u64) -> Word {
         let from = self.ahead(pace);
         self.word(CheckpointCall::Every { from, every })
@@ -85,8 +83,8 @@ impl Caller {
         }
     }
 
-    /// A rank heard of a step too late: look further ahead. However many ranks say so, and of however many steps that
-    /// were called before, it is one lesson.
+    /// Doubles the margin after a rank received a call too late. Reports for steps that were called before the last
+    /// doubling count only once.
     pub fn too_late(&mut self, step: Step) {
         if step > self.learned && step <= self.called {
             self.learned = self.called;
@@ -94,7 +92,7 @@ impl Caller {
         }
     }
 
-    /// All ranks heard in time: look less far ahead, slowly.
+    /// Reduces the margin by one eighth after all ranks received a call in time.
     pub fn in_time(&mut self) {
         self.margin_ms = (self.margin_ms - self.margin_ms / 8).max(MARGIN_MIN_MS);
     }

@@ -1,4 +1,4 @@
-//! The side of a rank: which boundaries between steps it takes an image at.
+//! Rank side of the agreement: decides at which step boundaries the rank takes an image.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,54 +6,55 @@ use rankguard_model::{CheckpointCall, Generation, Step};
 
 use super::Word;
 
-/// Called steps that a rank remembers; a call beyond that is answered as one that came too late.
+/// Maximum number of called steps that a rank retains; a further call is answered as too late.
 pub const MAX_CALLED: usize = 16;
 
-/// Images that a rank remembers having taken, so that a call which comes again does not count as missed.
+/// Maximum number of past images that a rank retains, so that a repeated call does not count as missed.
 const MAX_TAKEN: usize = 64;
 
-/// What a rank does and says when it hears a call.
+/// Response of a rank to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
-    /// It will take part.
+    /// The rank will take part.
     InTime,
-    /// It knew already, or knows a later rule.
+    /// The call is a duplicate, or a later rule is known.
     Known,
-    /// It will not: the step is behind it (or there is no room to remember it). To be told to the controller.
+    /// The rank will not take part: the step has passed, or [`MAX_CALLED`] is reached. The caller must report this to
+    /// the controller.
     TooLate {
-        /// The step of which it takes no image.
+        /// Step of which the rank takes no image.
         step: Step,
     },
     /// The call is for another generation.
     Foreign,
 }
 
-/// What to do at the end of a step.
+/// Decision at the end of a step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Boundary {
-    /// Take an image now.
+    /// True if the rank must take an image now.
     pub image: bool,
-    /// Called steps that were jumped over; the rank takes no image of them. To be told to the controller.
+    /// Called steps that were skipped; the rank takes no image of them. The caller must report them to the controller.
     pub missed: Vec<Step>,
 }
 
-/// What one rank of one generation has agreed to.
+/// Calls and rules that one rank of one generation has accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Follower {
     generation: Generation,
-    /// The newest boundary it has decided about.
+    /// Newest boundary that was decided.
     passed: Step,
-    /// Rules by the step from which they hold, each with its number; the first holds now.
+    /// Rules by first step, each as (call number, steps between checkpoints); the first is in force.
     rules: BTreeMap<Step, (u64, u64)>,
-    /// Single steps.
+    /// Called single steps, each with its call number.
     called: BTreeMap<Step, u64>,
-    /// Steps of which it took an image, the newest.
+    /// Newest steps of which the rank took an image.
     taken: BTreeSet<Step>,
 }
 
 impl Follower {
-    /// A rank that goes on from the end of step `start`, with the rule of its launch: a checkpoint after every so many
-    /// steps, or none where that is 0.
+    /// Creates the state of a rank that continues from the end of step `start`, with the launch rule: a checkpoint
+    /// every `every` steps, or none if 0.
     pub fn new(generation: Generation, start: Step, every: u64) -> Self {
         Self {
             generation,
@@ -64,12 +65,11 @@ impl Follower {
         }
     }
 
-    /// The generation it belongs to.
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Hears a call.
+    /// Processes a call from the controller.
     pub fn hear(&mut self, word: &Word) -> Heard {
         if word.generation != self.generation {
             return Heard::Foreign;
@@ -91,8 +91,8 @@ impl Follower {
         Heard::InTime
     }
 
-    /// A later rule ends every earlier one that would begin at its step or after. One that comes late holds from now
-    /// on: what this rank does until the others' rule and its own meet is void, and nothing worse.
+    /// A later rule replaces every earlier one that would begin at its step or after. A late rule applies immediately:
+    /// attempts of this rank are void until its rule agrees with that of the others, with no other effect.
     fn hear_rule(&mut self, from: Step, every: u64, number: u64) -> Heard {
         if self.rules.values().any(|(known, _)| *known >= number) {
             return Heard::Known;
@@ -110,8 +110,8 @@ impl Follower {
         }
     }
 
-    /// The end of a step; `step` is how many are complete. Each boundary is decided once: asked again about an earlier
-    /// one, it takes no image.
+    /// Decides the boundary after `step` completed steps. Each boundary is decided once: for an earlier one the result
+    /// is no image.
     pub fn boundary(&mut self, step: Step) -> Boundary {
         if step <= self.passed {
             return Boundary::default();
@@ -120,7 +120,7 @@ impl Follower {
         let later = self.called.split_off(&Step(step.0.saturating_add(1)));
         let mut reached = std::mem::replace(&mut self.called, later);
         let called = reached.remove(&step).is_some();
-        // Rules that have been replaced by now are forgotten.
+        // Drop rules that are no longer in force.
         if let Some(holds) = self.rules.range(..=step).next_back().map(|(begins, _)| *begins) {
             self.rules = self.rules.split_off(&holds);
         }
@@ -142,7 +142,7 @@ impl Follower {
         }
     }
 
-    /// Whether the end of this step would be one to take an image at, as far as is known now.
+    /// True if the rank would take an image at the end of this step, given the calls received so far.
     pub fn expects(&self, step: Step) -> bool {
         self.clone().boundary(step).image
     }
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(follower.hear(&at(1, 5)), Heard::Known);
         assert!(follower.expects(Step(5)) && !follower.expects(Step(6)));
         assert_eq!(images(&mut follower, 1..=7), [5]);
-        // Said again after the image was taken: nothing was missed.
+        // A repeated call after the image was taken: nothing was missed.
         assert_eq!(follower.hear(&at(1, 5)), Heard::Known);
         assert_eq!(follower.hear(&at(2, 7)), Heard::TooLate { step: Step(7) });
         let foreign = Word {
@@ -230,9 +230,9 @@ mod tests {
             hear(&[every(1, 25, 5), every(2, 41, 7)]),
             [10, 20, 25, 30, 35, 40, 42, 49, 56]
         );
-        // The earlier one that comes after the later one is not heeded.
+        // The earlier rule that arrives after the later one is ignored.
         assert_eq!(hear(&[every(2, 41, 7), every(1, 25, 5)]), [10, 20, 30, 40, 42, 49, 56]);
-        // A later one that begins earlier ends the other.
+        // A later rule that begins earlier replaces the other.
         assert_eq!(hear(&[every(1, 41, 7), every(2, 25, 20)]), [10, 20, 40, 60]);
     }
 

@@ -1,20 +1,20 @@
-//! How all ranks come to checkpoint the same step without a barrier.
+//! Barrier-free agreement of all ranks on the step to checkpoint.
 //!
-//! The controller *calls* a step that lies far enough ahead for the call to reach every rank before it gets there
-//! ([`Caller`]). A rank that hears in time takes its image exactly at the end of that step; one that hears too late
-//! takes none and says so ([`Follower`]), which makes the attempt void. Images count together only when they are of one
-//! generation and one step, and of every rank of its world ([`Tally`]).
+//! The controller *calls* a step far enough ahead that the call reaches every rank before that step ([`Caller`]). A
+//! rank that receives the call in time takes its image exactly at the end of that step; one that receives it too late
+//! takes none and reports that ([`Follower`]), which makes the attempt void. Images form a checkpoint only if they are
+//! of one generation and one step, and of every rank of its world ([`Tally`]).
 //!
-//! Between calls all ranks follow one rule, "every so many steps", that each knows from its start, so that checkpoints go
-//! on without the controller. A new rule is called like a step: it holds from a step ahead.
+//! Between calls all ranks follow one rule, a fixed number of steps between checkpoints, that each knows from its
+//! start, so checkpoints continue without the controller. A new rule is called like a step: it takes effect at a step
+//! ahead.
 //!
-//! What holds whatever is delayed, lost, doubled or overtaken, and whoever restarts:
+//! Invariants under delay, loss, duplication and reordering of messages, and under restarts:
 //! - a whole attempt has images of one step and one generation only, one of each rank (RG-1, RG-2);
 //! - an attempt that a rank missed is never whole: it took no image of that step, and in its generation never will;
 //! - ranks never wait for each other or for the controller; a late call costs the attempt and nothing else.
 //!
-//! When calls come too late again and again, the caller looks further ahead each time, so a step is agreed on as soon as
-//! delays have an end.
+//! Each late call makes the caller look further ahead, so ranks agree on a step once message delays are bounded.
 
 mod caller;
 mod follower;
@@ -27,13 +27,13 @@ pub use tally::{MAX_ATTEMPTS, MAX_VOID, MAX_WANTED, Tally};
 use rankguard_model::{CheckpointCall, Generation};
 use serde::{Deserialize, Serialize};
 
-/// A call as it travels: it may arrive late, twice, or after a later one.
+/// Checkpoint call as sent to ranks. It may arrive late, twice, or after a later one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Word {
-    /// The generation it is for; no other heeds it (RG-3).
+    /// Target generation; ranks of other generations ignore the call (RG-3).
     pub generation: Generation,
-    /// Its number within the generation; of two rules the later holds.
+    /// Sequence number within the generation; of two rules the one with the higher number applies.
     pub number: u64,
-    /// What is called.
+    /// Called step or rule.
     pub call: CheckpointCall,
 }

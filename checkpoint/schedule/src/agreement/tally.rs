@@ -1,4 +1,4 @@
-//! Which images there are of which attempt, and whether an attempt is whole.
+//! Tally of the images of each checkpoint attempt; an attempt is whole once every rank has one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::pairs;
 
-/// Attempts that are remembered while incomplete; the oldest is given up first.
+/// Maximum number of attempts that no retention rule names; the oldest is dropped first.
 pub const MAX_ATTEMPTS: usize = 8;
-/// As many again, of those that somebody wants whatever is newer.
+/// Maximum number of attempts that a retention rule names, counted separately.
 pub const MAX_WANTED: usize = 64;
-/// Void attempts that are remembered, so that what still arrives of them is not taken for a new attempt.
+/// Maximum number of void attempts retained, so that late images of them do not start a new attempt.
 pub const MAX_VOID: usize = 64;
 
 /// Images of one step of one generation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Attempt<S> {
     world_size: u32,
-    /// It is given up after those that are not.
+    /// True if a retention rule names the attempt; newer attempts without this flag do not evict it.
     wanted: bool,
     images: BTreeMap<Rank, S>,
 }
 
-/// All attempts that are under way. `S` is what is known of an image.
+/// All attempts in progress. `S` is the record of one image.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tally<S> {
     #[serde(
@@ -50,16 +50,16 @@ impl<S> Default for Tally<S> {
 }
 
 impl<S> Tally<S> {
-    /// Takes in an image. One of a void attempt is not taken, nor one that is older than all of as many attempts as are
-    /// remembered: agents that were alone for long tell what they have one after the other, and the last to come must not
-    /// push out with its oldest what the others have told of the newest. One that contradicts the others (another world size,
-    /// or a rank beyond it) makes the attempt void. Says whether the attempt is still good.
+    /// Records an image. Returns true if the attempt is still valid. Ignores an image of a void attempt, and one that
+    /// is older than all attempts once [`MAX_ATTEMPTS`] are retained: agents that reconnect after a long partition
+    /// report their images one after the other, and the oldest ones of the last agent must not evict the newest of the
+    /// others. An image that contradicts the others (another world size, or a rank beyond it) makes the attempt void.
     pub fn image(&mut self, generation: Generation, step: Step, rank: Rank, world_size: u32, image: S) -> bool {
         self.take((generation, step), (rank, world_size, image), false)
     }
 
-    /// The same for an attempt that is wanted whatever is newer, as one that retention names by its step: those that are
-    /// not do not push it out, nor it them.
+    /// Records an image of an attempt that retention names by its step; otherwise as [`image`](Self::image). Such
+    /// attempts and the others do not evict each other.
     pub fn wanted(&mut self, generation: Generation, step: Step, rank: Rank, world_size: u32, image: S) -> bool {
         self.take((generation, step), (rank, world_size, image), true)
     }
@@ -85,7 +85,8 @@ impl<S> Tally<S> {
         true
     }
 
-    /// Gives up the oldest of its kind for a new attempt, where there are as many as are remembered; not for an older one.
+    /// Drops the oldest attempt of the same kind if the limit is reached. Returns false if the new attempt is older
+    /// than that.
     fn make_room(&mut self, key: (Generation, Step), wanted: bool) -> bool {
         let most = if wanted { MAX_WANTED } else { MAX_ATTEMPTS };
         let mut alike = self.attempts.iter().filter(|(_, attempt)| attempt.wanted == wanted);
@@ -97,7 +98,7 @@ impl<S> Tally<S> {
         }
     }
 
-    /// A rank takes no image of this step, or cannot keep it: the attempt is void for good.
+    /// Makes the attempt void for good, because a rank took no image of this step or cannot retain it.
     pub fn void(&mut self, generation: Generation, step: Step) {
         self.attempts.remove(&(generation, step));
         if self.void.len() >= MAX_VOID {
@@ -106,12 +107,12 @@ impl<S> Tally<S> {
         self.void.insert((generation, step));
     }
 
-    /// Whether an attempt is known to be void.
+    /// True if the attempt is known to be void.
     pub fn is_void(&self, generation: Generation, step: Step) -> bool {
         self.void.contains(&(generation, step))
     }
 
-    /// The newest whole attempt of a generation: its step and the image of every rank.
+    /// Returns the step and the images of the newest whole attempt of a generation.
     pub fn whole(&self, generation: Generation) -> Option<(Step, &BTreeMap<Rank, S>)> {
         let of = self
             .attempts
@@ -121,13 +122,13 @@ impl<S> Tally<S> {
             .map(|((_, step), attempt)| (*step, &attempt.images))
     }
 
-    /// All whole attempts, oldest first.
+    /// Iterates over all whole attempts, oldest first.
     pub fn all_whole(&self) -> impl Iterator<Item = (Generation, Step)> + '_ {
         let whole = self.attempts.iter().filter(|(_, attempt)| attempt.is_whole());
         whole.map(|(key, _)| *key)
     }
 
-    /// Steps of a generation of which there is an image, oldest first.
+    /// Iterates over the steps of a generation that have at least one image, oldest first.
     pub fn steps(&self, generation: Generation) -> impl Iterator<Item = Step> + '_ {
         let of = self
             .attempts
@@ -135,13 +136,13 @@ impl<S> Tally<S> {
         of.map(|((_, step), _)| *step)
     }
 
-    /// The images of an attempt, so far.
+    /// Returns the images received so far for an attempt.
     pub fn images(&self, generation: Generation, step: Step) -> Option<&BTreeMap<Rank, S>> {
         self.attempts.get(&(generation, step)).map(|attempt| &attempt.images)
     }
 
-    /// Everything up to a step that was committed has become pointless, but for whole attempts that are to be committed
-    /// all the same.
+    /// Drops all attempts up to the committed step, except whole attempts before it for which `still` returns true:
+    /// these are committed as well.
     pub fn committed(&mut self, step: Step, still: impl Fn(Generation, Step) -> bool) {
         self.attempts.retain(|(generation, of), attempt| {
             let late = *of < step && attempt.is_whole() && still(*generation, *of);
@@ -149,12 +150,12 @@ impl<S> Tally<S> {
         });
     }
 
-    /// Nobody wants this attempt any more.
+    /// Removes an attempt that no caller needs any more.
     pub fn forget(&mut self, generation: Generation, step: Step) {
         self.attempts.remove(&(generation, step));
     }
 
-    /// Older generations may not complete anything more (RG-3), but for one attempt that is being committed.
+    /// Drops all attempts of older generations (RG-3), except the one that is being committed.
     pub fn fence(&mut self, generation: Generation, committing: Option<(Generation, Step)>) {
         self.attempts
             .retain(|key, _| key.0 >= generation || Some(*key) == committing);
