@@ -1,4 +1,5 @@
-//! The only reader of the wall clock in this crate, and the estimate of how far it is from the controller's.
+//! Wall clock of the agent: the only place in this crate that reads it, and the estimate of its offset from the
+//! controller's clock.
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -6,7 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rankguard_model::{ClockOffset, Timestamp};
 
-/// The node's wall clock.
+/// Returns the node's wall-clock time.
 pub(crate) fn now() -> Timestamp {
     let nanos = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -28,30 +29,30 @@ pub(crate) fn set(by: i64) {
     SET.set(by);
 }
 
-/// A clock that is never set: what waits is measured by it. Its moments are near those of the wall clock until that is set,
-/// and are compared with each other only.
+/// Returns the time of a monotonic clock, for durations. Its values start at the wall-clock time, do not follow later
+/// changes of it, and are compared only with each other.
 pub(crate) fn steady() -> Timestamp {
     static START: OnceLock<(Instant, Timestamp)> = OnceLock::new();
     let (start, at) = START.get_or_init(|| (Instant::now(), now()));
     at.after(start.elapsed())
 }
 
-/// What the kernel says of its own clock (adjtimex, which only reads here and needs no rights).
+/// Synchronisation state of the kernel's clock (`adjtimex`, which only reads here and requires no privileges).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KernelClock {
-    /// Whether a time service keeps it.
+    /// True if a time service disciplines the clock.
     pub(crate) synchronised: bool,
-    /// How far it may be off at most, microseconds; grows when nobody corrects it.
+    /// Maximum error in microseconds; grows while no service corrects the clock.
     pub(crate) max_error_us: i64,
-    /// How far the time service last found it to be off, microseconds.
+    /// Last offset that the time service measured, in microseconds.
     pub(crate) offset_us: i64,
 }
 
-/// The state of the kernel's clock, where it tells.
+/// Reads the state of the kernel's clock; `None` if `adjtimex` fails.
 pub(crate) fn kernel_clock() -> Option<KernelClock> {
-    // SAFETY: the structure holds nothing but integers, for which zero is a value; `modes` 0 asks for reading only.
+    // SAFETY: the structure holds only integers, for which zero is valid; `modes` 0 requests a read.
     let mut state: libc::timex = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to a whole structure that lives until the call returns, and nobody else has it.
+    // SAFETY: the pointer is to a whole structure that lives until the call returns and is not shared.
     if unsafe { libc::adjtimex(&raw mut state) } == -1 {
         return None;
     }
@@ -67,22 +68,23 @@ pub(crate) fn kernel_clock() -> Option<KernelClock> {
     })
 }
 
-/// Echoes that are remembered. At three heartbeats a second the best of the last 20 seconds counts: long enough to
-/// catch a quiet moment of the network, short enough to follow a clock that is being slewed.
+/// Number of retained echoes. At three heartbeats a second the best of the last 20 seconds counts: long enough to
+/// include a quiet moment of the network, short enough to follow a clock that is being slewed.
 const WINDOW: usize = 64;
 
-/// Keeps the offset of the echo with the shortest round trip: queueing only ever adds delay, so the fastest exchange is
-/// the least distorted one.
+/// Clock filter that selects the offset of the echo with the shortest round trip: queueing only adds delay, so the
+/// fastest exchange is the least distorted one.
 #[derive(Debug, Default)]
 pub(crate) struct OffsetFilter {
     echoes: VecDeque<ClockOffset>,
 }
 
 impl OffsetFilter {
-    /// Takes one exchange: the node's clock at sending and at receiving, the controller's clock in between.
+    /// Adds one exchange (the node's clock at sending and at receiving, the controller's clock in between) and returns
+    /// the best estimate.
     pub(crate) fn observe(&mut self, sent: Timestamp, controller: Timestamp, received: Timestamp) -> ClockOffset {
         if received < sent {
-            // The node's clock was set back in between; this exchange says nothing, and neither do older ones.
+            // The node's clock was set back in between, so this exchange and all older ones are invalid.
             self.echoes.clear();
             return self.estimate().unwrap_or_default();
         }
@@ -98,7 +100,7 @@ impl OffsetFilter {
         self.estimate().unwrap_or_default()
     }
 
-    /// The best estimate; none before the first echo.
+    /// Returns the best estimate; `None` before the first echo.
     pub(crate) fn estimate(&self) -> Option<ClockOffset> {
         self.echoes.iter().min_by_key(|echo| echo.error_ns).copied()
     }

@@ -1,4 +1,4 @@
-//! A door: connections taken one after the other, bounded in number and time.
+//! Accept loop: connections bounded in number and time.
 
 use std::future::Future;
 use std::io;
@@ -9,15 +9,14 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// After an accept that failed (too many open files), so that it is not tried in a circle.
+/// Pause after a failed accept (for example with too many open files), to avoid a busy loop.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What connections arrive at.
+/// Source of incoming connections.
 pub(crate) trait Listener {
-    /// One connection.
     type Stream;
 
-    /// The next one.
+    /// Accepts the next connection.
     fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
@@ -37,8 +36,8 @@ impl Listener for UnixListener {
     }
 }
 
-/// Answers at most `most` connections at a time, each for `deadline` at the longest; more wait in the kernel's queue. Never
-/// ends by itself; when it is dropped, so are all its connections.
+/// Serves at most `most` connections at a time, each for at most `deadline`; further ones wait in the kernel's
+/// backlog. Never returns; dropping it drops all its connections.
 pub(crate) async fn attend<L, F>(listener: L, most: usize, deadline: Duration, answer: impl Fn(L::Stream) -> F)
 where
     L: Listener,

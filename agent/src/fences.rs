@@ -1,8 +1,8 @@
-//! The newest generation of each job that this node was ordered, on disk: a restarted agent refuses stale orders too (RG-3),
-//! and a controller whose journal was restored learns which generations are used up.
+//! Fences: the newest generation of each job that this node was ordered, on disk. A restarted agent also refuses stale
+//! orders (RG-3), and a controller with a restored journal learns which generations are used up.
 //!
-//! A controller that goes on from a restored journal gives a number again that an earlier plan has had. So a generation is
-//! known by its number and by the start of the controller in which it was begun (its life).
+//! A controller that continues from a restored journal can assign a number again that an earlier plan used. So a
+//! generation is identified by its number and by the controller start in which it was begun (its life).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rankguard_model::{Generation, JobFence, JobId};
 use serde::{Deserialize, Serialize};
 
-/// Jobs that are remembered; those that were ordered longest ago are forgotten first.
+/// Maximum number of jobs; those that were ordered longest ago are dropped first.
 const JOBS_MAX: usize = 4_096;
 
-/// All fences of a node. Cheap to clone.
+/// Fences of a node. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Fences {
     shared: Arc<SharedFences>,
@@ -29,22 +29,22 @@ struct SharedFences {
     newest: Mutex<BTreeMap<JobId, Fence>>,
 }
 
-/// The newest generation of one job.
+/// Newest generation of one job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredFence")]
 struct Fence {
     generation: Generation,
-    /// 0 where it is not known.
+    /// Controller start in which the generation was begun; 0 if unknown.
     life: u64,
-    /// Grows from fence to fence of a node.
+    /// Increases with every fence of the node.
     turn: u64,
 }
 
-/// A fence as files have it.
+/// Fence as stored in the file.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum StoredFence {
-    /// As agents wrote it that knew no lives.
+    /// Format of agents that did not record lives.
     Number(Generation),
     Full {
         generation: Generation,
@@ -65,13 +65,13 @@ impl From<StoredFence> for Fence {
     }
 }
 
-/// Why an order must not be carried out.
+/// Refusal of a stale order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StaleOrder {
     /// A later generation has been ordered.
     #[error("generation {asked} may no longer act: generation {newest} does")]
     Older { asked: Generation, newest: Generation },
-    /// The number is that of another generation.
+    /// The number belongs to a generation of another controller life.
     #[error(
         "generation {newest} of this node was begun before the controller's journal was restored or replaced, and is \
          another one"
@@ -80,7 +80,7 @@ pub(crate) enum StaleOrder {
 }
 
 impl StaleOrder {
-    /// The newest generation that may be known to ranks of this node.
+    /// Returns the newest generation that ranks of this node may belong to.
     pub(crate) fn newest(self) -> Generation {
         match self {
             Self::Older { newest, .. } | Self::OtherLife { newest } => newest,
@@ -89,7 +89,7 @@ impl StaleOrder {
 }
 
 impl Fences {
-    /// Reads the fences of a state directory; none when the file does not exist.
+    /// Reads the fences of a state directory; an absent file means no fences.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let newest = match fs::read(path) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other)?,
@@ -109,7 +109,7 @@ impl Fences {
         self.shared.newest.lock().expect("no holder of the fences panics")
     }
 
-    /// Whether a generation may act here, that was begun in this life of the controller (0: not known).
+    /// Checks that a generation, begun in this life of the controller (0: unknown), may act here.
     pub(crate) fn admit(&self, job: &JobId, generation: Generation, life: u64) -> Result<(), StaleOrder> {
         let known = self.lock().get(job).copied().unwrap_or_default();
         let newest = known.generation;
@@ -125,7 +125,7 @@ impl Fences {
         Ok(())
     }
 
-    /// Raises a fence; durable when this returns.
+    /// Raises a fence; it is durable when this returns.
     pub(crate) fn raise(&self, job: &JobId, generation: Generation, life: u64) -> io::Result<()> {
         let mut newest = self.lock();
         let known = newest.get(job).copied().unwrap_or_default();
@@ -149,7 +149,7 @@ impl Fences {
         Ok(())
     }
 
-    /// The newest fences, at most so many.
+    /// Returns the newest fences, at most `most`.
     pub(crate) fn newest(&self, most: usize) -> Vec<JobFence> {
         let fences = self.lock();
         let mut all: Vec<(&JobId, &Fence)> = fences.iter().collect();

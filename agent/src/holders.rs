@@ -1,5 +1,5 @@
-//! Who holds the memory of this node. It is asked when memory is short and never on the way: the whole table of processes
-//! is read for it.
+//! Processes that hold the most memory of this node. Read only when memory is short, because the whole process table is
+//! read for it.
 
 use std::cmp::Reverse;
 
@@ -7,10 +7,10 @@ use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System};
 
 use crate::words::gib;
 
-/// Processes that are named.
+/// Number of processes that are named.
 const NAMED: usize = 3;
 
-/// The processes that hold the most memory, as a person would say it; nothing where the system does not tell.
+/// Returns a text with the processes that hold the most memory; none if the system does not report it.
 pub(crate) fn of_memory() -> Option<String> {
     let mut system = System::new().ok()?;
     let wanted = ProcessRefreshKind::nothing().without_tasks().with_memory();

@@ -1,4 +1,4 @@
-//! Whether the identity is this node's, and for how long.
+//! Checks of this node's identity: that the certificate names the node, and that it stays valid.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::intake::Intake;
 use crate::sighting::Sighting;
 use crate::{AgentError, Settings};
 
-/// Between two pieces of evidence that the certificate ends soon.
+/// Interval between reports that the certificate expires soon.
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Refuses an identity that cannot be used, or is not this node's.
+/// Refuses an identity that cannot be read or that names another node.
 pub(crate) async fn is_own(settings: &Settings) -> Result<(), AgentError> {
     let Some(identity) = settings.network.identity().cloned() else {
         return Ok(());
@@ -35,7 +35,7 @@ pub(crate) async fn is_own(settings: &Settings) -> Result<(), AgentError> {
     }
 }
 
-/// Watches for how long the certificate is valid. Towards its end that is evidence, once a day.
+/// Watches the certificate's validity. Near its end, evidence is emitted once a day.
 pub(crate) fn watch(network: Network, intake: Intake) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut told: Option<Instant> = None;

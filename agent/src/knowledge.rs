@@ -1,8 +1,8 @@
-//! What lines are tried against: the built-in catalogue with the files of a person, read again whenever that is asked for.
+//! Catalogue that lines are matched against: the built-in one with the operator's files, reloadable.
 //!
-//! Readers of lines take the matcher anew at every look, so a reload reaches all of them within one interval, and what they
-//! hold open stays open. Files that cannot be used change nothing: what was in force stays, and why they were refused is kept
-//! for whoever asks the agent.
+//! Line readers fetch the matcher at every poll, so that a reload reaches all of them within one interval, while their
+//! open files and positions remain. A failed reload changes nothing: the present catalogue remains in force, and the
+//! reason is recorded for the agent's API.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,26 +14,26 @@ use rankguard_faults::{Catalogue, CatalogueFile, CatalogueFilesError, Matcher};
 use crate::clock;
 use crate::outlets::{CatalogueView, RefusedView};
 
-/// The catalogue of one agent. Cheap to clone; all clones are the same.
+/// Catalogue of one agent. Cheap to clone; all clones share it.
 #[derive(Clone, Default)]
 pub struct Knowledge(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
     files: Vec<PathBuf>,
-    /// None until it is first loaded: then the built-in catalogue is in force.
+    /// None until the first load; the built-in catalogue is in force before it.
     current: RwLock<Option<Current>>,
 }
 
 struct Current {
-    /// None where there are no files: the built-in one is there in any case.
+    /// None without files: the built-in one is used then.
     catalogue: Option<Arc<Catalogue>>,
     matcher: Arc<Matcher>,
     view: CatalogueView,
 }
 
 impl Knowledge {
-    /// The built-in catalogue and these files, none of which is read before [`Knowledge::reload`].
+    /// Creates a catalogue of the built-in one and these files, which are not read before [`Knowledge::reload`].
     pub fn new(files: Vec<PathBuf>) -> Self {
         Self(Arc::new(Inner {
             files,
@@ -41,12 +41,12 @@ impl Knowledge {
         }))
     }
 
-    /// The files of a person.
+    /// Returns the operator's files.
     pub fn files(&self) -> &[PathBuf] {
         &self.0.files
     }
 
-    /// Reads the files again. When they cannot be used, what was in force stays.
+    /// Reads the files again. On an error the present catalogue remains in force.
     pub fn reload(&self) -> Result<(), CatalogueFilesError> {
         let read = self.read();
         let mut current = self.0.current.write().unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +74,7 @@ impl Knowledge {
         }
     }
 
-    /// What lines are tried against now.
+    /// Returns the matcher in force.
     pub(crate) fn matcher(&self) -> Arc<Matcher> {
         let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
         current
@@ -82,7 +82,7 @@ impl Knowledge {
             .map_or_else(Matcher::builtin, |it| Arc::clone(&it.matcher))
     }
 
-    /// What `ask` makes of the catalogue that is in force.
+    /// Returns the result of `ask` on the catalogue in force.
     pub fn with_catalogue<T>(&self, ask: impl FnOnce(&Catalogue) -> T) -> T {
         let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
         let own = current.as_ref().and_then(|it| it.catalogue.clone());
@@ -90,7 +90,7 @@ impl Knowledge {
         ask(own.as_deref().unwrap_or_else(|| Catalogue::builtin()))
     }
 
-    /// As it is told to whoever asks.
+    /// Returns the catalogue's state for the agent's API.
     pub(crate) fn view(&self) -> CatalogueView {
         let current = self.0.current.read().unwrap_or_else(PoisonError::into_inner);
         current.as_ref().map(|it| it.view.clone()).unwrap_or_default()

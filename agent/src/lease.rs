@@ -1,11 +1,11 @@
-//! The agent's lease on its ranks: without a sign of the controller, or of other agents that do not reach it either, ranks end
-//! when the lease is over (RG-3, RG-5).
+//! Lease of the agent on its ranks: without proof of contact with the controller, or with other agents that have lost
+//! it too, ranks end when the lease expires (RG-3, RG-5).
 //!
-//! - The lease is renewed by proofs of the controller: answers to what this agent sent, dated at the moment of sending. An
-//!   answer that waited in a buffer while the agent was stopped renews nothing.
-//! - While proofs are missing, other agents are asked ([`LeaseWatch`]). A majority that has lost the controller too extends the
-//!   lease: the controller is away for all, and training continues.
-//! - All moments are of [`boot_now`], which cannot be set and counts while the machine is suspended.
+//! - Proofs of contact renew the lease: answers of the controller to messages of this agent, dated at the moment of
+//!   sending. An answer that waited in a buffer while the agent was stopped renews nothing.
+//! - Without a recent proof, other agents are queried ([`LeaseWatch`]). A majority that has lost the controller too
+//!   extends the lease: the controller is unreachable for all, and training continues.
+//! - All times are of [`boot_now`], which cannot be set and counts while the machine is suspended.
 
 mod proof_log;
 mod verdict;
@@ -23,7 +23,7 @@ pub(crate) use proof_log::ProofLog;
 pub(crate) use verdict::{LeaseVerdict, WitnessAnswer};
 pub(crate) use watch::LeaseWatch;
 
-/// The lease. Cheap to clone.
+/// Lease on this node's ranks. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct RankLease {
     shared: Arc<Shared>,
@@ -37,19 +37,19 @@ struct Shared {
 
 #[derive(Debug)]
 struct Terms {
-    /// The lease is over at this moment.
+    /// Expiry of the lease.
     until: Duration,
-    /// The newest moment at which something was sent that the controller answered.
+    /// Newest send time of a message that the controller answered.
     contact: Option<Duration>,
-    /// When contact can have been lost at the earliest: the contact, or the start of the agent.
+    /// Earliest time at which contact can have been lost: the last contact, or the start of the agent.
     alone_since: Duration,
-    /// Agents to ask; absent until a controller has named them, also when it named none.
+    /// Agents to query; `None` until a controller has named them, `Some` also when it named none.
     witnesses: Option<Vec<Peer>>,
     verdict: Option<LeaseVerdict>,
 }
 
 impl RankLease {
-    /// A lease that begins now.
+    /// Returns a lease that begins now.
     pub(crate) fn new(length: Duration) -> Self {
         let now = boot_now();
         let terms = Terms {
@@ -71,29 +71,30 @@ impl RankLease {
         self.shared.terms.lock().expect("no holder of the lease panics")
     }
 
-    /// How long it lasts without a renewal.
+    /// Returns the duration of the lease without a renewal.
     pub(crate) fn length(&self) -> Duration {
         self.shared.length
     }
 
-    /// Whether ranks may run.
+    /// Returns true if ranks may run.
     pub(crate) fn is_held(&self) -> bool {
         !self.expires_in().is_zero()
     }
 
-    /// Time until ranks end, unless the lease is renewed.
+    /// Returns the time until ranks end, unless the lease is renewed.
     pub(crate) fn expires_in(&self) -> Duration {
         self.terms().until.saturating_sub(boot_now())
     }
 
-    /// The time until which a supervisor may hold ranks without another renewal; `None` where no rank may run. Never a full length
-    /// beyond now: an agent that lost the controller and is then stopped ends its ranks at the end of its own lease.
+    /// Returns the time until which a supervisor may run ranks without another renewal; `None` if no rank may run.
+    /// Never a full length beyond now: an agent that lost the controller and is then stopped ends its ranks when its
+    /// own lease expires.
     pub(crate) fn renewal(&self) -> Option<Duration> {
         let until = self.terms().until;
         (until > boot_now()).then_some(until)
     }
 
-    /// The controller has answered something that was sent at this moment.
+    /// Renews the lease: the controller has answered a message that was sent at `proof`.
     pub(crate) fn renew(&self, proof: Duration) {
         let mut terms = self.terms();
         terms.contact = terms.contact.max(Some(proof));
@@ -102,7 +103,8 @@ impl RankLease {
         terms.verdict = None;
     }
 
-    /// Witnesses were asked at this moment. A lease that is over is not extended: its ranks have ended.
+    /// Applies the verdict of the witnesses, which were queried at `asked_at`. An expired lease is not extended: its
+    /// ranks have ended.
     pub(crate) fn judged(&self, asked_at: Duration, verdict: LeaseVerdict) {
         let mut terms = self.terms();
         let held = terms.until > boot_now();
@@ -112,33 +114,34 @@ impl RankLease {
         terms.verdict = Some(verdict);
     }
 
-    /// Age of the newest proof of the controller; absent before the first.
+    /// Returns the age of the newest proof of contact; `None` before the first.
     pub(crate) fn contact_age(&self) -> Option<Duration> {
         let contact = self.terms().contact;
         contact.map(|contact| boot_now().saturating_sub(contact))
     }
 
-    /// How long this agent has been without the controller; counts from its start before the first contact.
+    /// Returns the time for which this agent has been without the controller, counted from its start before the first
+    /// contact.
     pub(crate) fn alone_for(&self) -> Duration {
         boot_now().saturating_sub(self.terms().alone_since)
     }
 
-    /// The controller has named the agents to ask.
+    /// Sets the agents to query, as named by the controller.
     pub(crate) fn set_witnesses(&self, witnesses: Vec<Peer>) {
         self.terms().witnesses = Some(witnesses);
     }
 
-    /// The agents to ask; absent until a controller has named them.
+    /// Returns the agents to query; `None` until a controller has named them.
     pub(crate) fn witnesses(&self) -> Option<Vec<Peer>> {
         self.terms().witnesses.clone()
     }
 
-    /// Why the lease ended, or was last extended by witnesses.
+    /// Returns the last verdict since contact was lost: the reason for the lease's end or extension.
     pub(crate) fn verdict(&self) -> Option<LeaseVerdict> {
         self.terms().verdict.clone()
     }
 
-    /// The lease as the agent's status shows it.
+    /// Returns the lease for the agent's status.
     pub(crate) fn view(&self) -> LeaseView {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         let witnesses = self.witnesses().unwrap_or_default();

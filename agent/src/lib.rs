@@ -1,21 +1,22 @@
-//! One daemon a node. It observes and carries out orders; it never decides.
+//! Agent: one daemon per node. It observes and carries out orders; it never decides.
 //!
-//! What one must know:
-//! - A *collector* looks at one thing on its own thread; what it sees goes through one door, the intake, to the *spool* on
-//!   disk, and from there through the *uplink* to the controller, which acknowledges it by sequence.
-//! - *Orders* come down the same session and are carried out one after the other. A *fence* is the newest generation of a
-//!   job that this node was told of; everything older is refused, and its ranks are killed (RG-3).
-//! - *Ranks* run below a *supervisor*, a process for each generation of a job that ends all of them when this process is gone
-//!   or stopped for longer than its lease. Ranks speak with the agent over a Unix socket.
-//! - *Arenas* are memory files of this process, lent to ranks; they hold sealed images when the rank is long gone. A second
-//!   process keeps the files, so that an agent that was killed finds them again.
+//! Terms:
+//! - A *collector* observes one source on its own thread; its evidence passes through the *intake* to the *spool* on
+//!   disk, and from there through the *uplink* to the controller, which acknowledges it by sequence number.
+//! - *Orders* arrive on the same session and are carried out one after the other. A *fence* is the newest generation
+//!   of a job that this node was ordered; everything older is refused, and its ranks are killed (RG-3).
+//! - *Ranks* run below a *supervisor*, one process per generation of a job, which ends all of them when this process
+//!   is gone or stopped for longer than its lease. Ranks communicate with the agent over a Unix socket.
+//! - *Arenas* are memory files of this process, mapped by ranks; sealed images in them outlive the rank. A second
+//!   process, the keeper, holds the files, so that an agent that was killed finds them again.
 //!
 //! Invariants:
 //! - Evidence is numbered without gaps and leaves the spool only when the controller has journalled it (RG-4).
-//! - Without a controller everything goes on: ranks train and seal, images become durable, evidence waits (RG-5).
-//! - No call into a driver, a file system or a rank can hold up another part; each has a thread or a deadline (RG-9, RG-12).
+//! - Without a controller everything continues: ranks train and seal, images become durable, evidence waits (RG-5).
+//! - No call into a driver, a file system or a rank can block another part; each has a thread or a deadline (RG-9,
+//!   RG-12).
 //!
-//! Absent: ranks that survive their agent, parity over the images of several nodes.
+//! Absent: ranks that survive their agent.
 
 mod boot_clock;
 mod bounded;

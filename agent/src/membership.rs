@@ -1,12 +1,12 @@
-//! Which nodes the controller named to this agent, and for what (RG-13): who may read and write images of a job, and who may
-//! measure the ways between nodes with this one.
+//! Nodes that the controller named to this agent, by purpose (RG-13): which nodes may read and write images of a job,
+//! and which may measure the links to this one.
 //!
-//! A certificate shows that a caller is an agent of the cluster. It does not show that the caller has anything to do with a
-//! job: that is known from the controller's orders alone. Callers without a certificate exist on loopback only, where nothing
-//! is known of them and the check does not apply.
+//! A certificate proves that a caller is an agent of the cluster. It does not prove that the caller takes part in a
+//! job: only the controller's orders show that. Callers without a certificate exist on loopback only, where they
+//! cannot be identified and the check does not apply.
 //!
-//! Names are kept in memory. A restarted agent has none until the controller fences the job anew, and refuses until then; what
-//! is refused is found at another tier.
+//! Names are held in memory. A restarted agent has none until the controller fences the job again, and refuses callers
+//! until then; they read from another tier.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,18 +16,19 @@ use rankguard_checkpoint_tiers::bulk::Callers;
 use rankguard_model::{Generation, JobId, Launch, NodeId, Order, Peer};
 use tokio::sync::watch;
 
-/// How long nodes may measure after a preflight named them: several times the longest preflight.
+/// Time for which nodes may measure after a preflight named them: several times the longest preflight.
 const LINK_PERMIT: Duration = Duration::from_secs(600);
-/// Jobs whose nodes may measure at a time; the oldest permit goes first.
+/// Maximum number of jobs that may measure at a time; the oldest permit is dropped first.
 const LINK_PERMITS_MAX: usize = 64;
-/// How long a caller may be ahead of the order that names it: orders of one preflight go out at the same moment.
+/// Longest time by which a caller may precede the order that names it: orders of one preflight are sent at the same
+/// moment.
 const ORDER_WAIT: Duration = Duration::from_secs(4);
 
-/// The nodes that were named. Cheap to clone.
+/// Nodes that orders named. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Membership {
     table: Arc<Mutex<Table>>,
-    /// Counts what was learned, for callers that wait.
+    /// Counts changes, for callers that wait.
     learned: Arc<watch::Sender<u64>>,
 }
 
@@ -37,11 +38,11 @@ struct Table {
     links: BTreeMap<JobId, LinkPermit>,
 }
 
-/// The nodes with a part in the newest generation of a job.
+/// Nodes that take part in the newest generation of a job.
 #[derive(Debug)]
 struct Members {
     generation: Generation,
-    /// Absent where the controller is of before and does not name them.
+    /// `None` if the controller is an older version that does not name them.
     nodes: Option<Vec<NodeId>>,
 }
 
@@ -56,7 +57,7 @@ impl Membership {
         self.table.lock().expect("no holder of the membership panics")
     }
 
-    /// Takes in the nodes that an order names. Called when the order arrives, ahead of those that wait to be carried out.
+    /// Records the nodes that an order names. Called when the order arrives, ahead of queued orders.
     pub(crate) fn learn(&self, order: &Order) {
         match order {
             Order::Fence {
@@ -72,25 +73,25 @@ impl Membership {
         self.learned.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Takes in the nodes of a generation that runs here.
+    /// Records the nodes of a generation that runs here.
     pub(crate) fn launch(&self, launch: &Launch) {
         let nodes = Some(launch.nodes.clone()).filter(|nodes| !nodes.is_empty());
         self.lock().name(&launch.job, launch.generation, nodes);
     }
 
-    /// A job has ended.
+    /// Removes a job that has ended.
     pub(crate) fn forget(&self, job: &JobId) {
         let mut table = self.lock();
         table.jobs.remove(job);
         table.links.remove(job);
     }
 
-    /// Whether `caller` may open a port here for a measurement.
+    /// Returns true if `caller` may open a port here for a measurement.
     pub(crate) async fn may_receive_from(&self, caller: &NodeId) -> bool {
         self.wait_for(|permit| permit.names(caller)).await
     }
 
-    /// Whether `caller` may have this agent send to an agent of this host.
+    /// Returns true if `caller` may order this agent to send to an agent of this host.
     pub(crate) async fn may_send_to(&self, caller: &NodeId, host: &str) -> bool {
         self.wait_for(|permit| permit.names(caller) && permit.peers.iter().any(|peer| host_of(&peer.address) == host))
             .await
@@ -117,7 +118,7 @@ impl Membership {
     }
 }
 
-/// The host of an address (`host:port`), without the brackets of IPv6.
+/// Returns the host of an address (`host:port`), without the brackets of IPv6.
 pub(crate) fn host_of(address: &str) -> &str {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     host.trim_matches(['[', ']'])
@@ -159,8 +160,8 @@ impl LinkPermit {
 }
 
 impl Callers for Membership {
-    /// Only nodes of the newest generation that an order named to this agent. An older generation passes here and is refused as
-    /// stale by the fence of the images; a newer one is not known to exist.
+    /// Admits only nodes of the newest generation that an order named. An older generation is admitted here and
+    /// refused as stale by the fence of the images; a newer one is not known to exist.
     fn may(&self, node: &NodeId, job: &JobId, generation: Generation) -> bool {
         let table = self.lock();
         let Some(known) = table.jobs.get(job) else {

@@ -1,17 +1,18 @@
-//! What the agent gives back once it has started.
+//! Memory that the agent returns to the system after its start.
 //!
-//! Reading the catalogue, the settings and the spool takes several times the memory, and the code, that the agent needs from
-//! then on. The allocator keeps the former, and the kernel counts the latter, for good, unless they are told.
+//! Reading the catalogue, the settings and the spool takes several times the memory and code pages that the agent
+//! needs afterwards. Without an explicit call the allocator retains the freed memory, and the kernel continues to
+//! count the code pages.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// After this, everything has started and looked once.
+/// Time after which everything has started and every collector has polled once.
 pub(crate) const SETTLED: Duration = Duration::from_secs(3);
 
-/// Threads share one heap: a dozen threads that allocate now and then leave a dozen heaps with holes otherwise. Must come
-/// before the threads.
+/// Makes all threads share one heap: otherwise a dozen threads that allocate occasionally leave a dozen fragmented
+/// heaps. Must be called before threads are started.
 pub fn share_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it sets a number in the allocator, which guards it by a lock of its own.
@@ -20,7 +21,7 @@ pub fn share_heap() {
     }
 }
 
-/// Gives back what only the start needed. It is read again from the page cache where it is needed after all.
+/// Releases memory that only the start needed. Code pages are read again from the page cache on use.
 pub(crate) fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it gives free pages back and moves nothing.
@@ -31,18 +32,19 @@ pub(crate) fn give_back() {
         return;
     };
     for (start, length) in maps.lines().filter_map(|line| unwritten(line, &own)) {
-        // SAFETY: the range is of this very program, which may be read, or run, and not written, and which was compiled to be
-        // position-independent, so nobody has written to it while it was loaded: its pages are those of the file, and
-        // dropping them from this process changes nothing that can be observed.
+        // SAFETY: the range belongs to this program, is readable or executable but not writable, and the program is
+        // position-independent code, so the range is unmodified since it was loaded: its pages equal the file, and
+        // dropping them changes nothing observable.
         unsafe {
             libc::madvise(std::ptr::without_provenance_mut(start), length, libc::MADV_DONTNEED);
         }
     }
 }
 
-/// Start and length of a mapping that nobody has written to: a program's code, or what lies before it in the file (constants,
-/// and tables that only the loader needs). `7f3c000-7f3d000 r-xp 00002000 fd:01 1234 /usr/bin/rankguard`. What lies behind the
-/// code was written by the loader, even where it may only be read from then on.
+/// Parses a line of `/proc/self/maps` and returns start and length of an unmodified mapping of the program: its code,
+/// or the part before it in the file (constants, and tables that only the loader needs). `7f3c000-7f3d000 r-xp
+/// 00002000 fd:01 1234 /usr/bin/rankguard`. The part behind the code was written by the loader, even where it is
+/// read-only afterwards.
 fn unwritten(line: &str, program: &Path) -> Option<(usize, usize)> {
     let mut words = line.splitn(6, ' ');
     let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);

@@ -1,7 +1,7 @@
-//! Orders of the controller, carried out one after the other on one thread that lives as long as the agent.
+//! Executor of the controller's orders: one after the other, on one thread that lives as long as the agent.
 //!
-//! One after the other, because a fence must be up before the launch that follows it. Orders may come again: each is carried out
-//! at most once in effect (RG-3).
+//! Orders are sequential because a fence must be up before the launch that follows it. An order may arrive again; it
+//! takes effect at most once (RG-3).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,10 +30,11 @@ use crate::ranks::{RankReports, RankUserRules, Roster, Surroundings, reserve, sp
 use crate::sighting::Sighting;
 use crate::supervisor::RankSupervisors;
 
-/// Orders that may wait. When it is full the session waits with reading, and the controller sends again what it misses.
+/// Maximum queued orders. When the queue is full the session stops reading, and the controller sends missing orders
+/// again.
 const QUEUE: usize = 256;
 
-/// What the thread needs.
+/// Inputs of the order thread.
 pub(crate) struct Orders {
     pub(crate) node: NodeId,
     pub(crate) host: String,
@@ -53,44 +54,44 @@ pub(crate) struct Orders {
     pub(crate) rank_environment: Vec<String>,
     /// As [`crate::Settings::flight_recorder_pipe`].
     pub(crate) flight_pipe: bool,
-    /// The node as preflight sees it: trees and libraries.
+    /// Paths and libraries of the node that preflight checks.
     pub(crate) need: Need,
-    /// Where the ways between nodes are measured.
+    /// Runtime for link measurements between nodes.
     pub(crate) runtime: Handle,
     pub(crate) network: Network,
 }
 
-/// A wish of the thread's owner.
+/// Message to the order thread.
 #[allow(clippy::large_enum_variant, reason = "errands are few and are moved once")]
 pub(crate) enum Errand {
-    /// An order of the controller, and the start of the controller in which its generation was begun (0: not known).
+    /// Order of the controller, and the controller start in which its generation was begun (0: unknown).
     Order(OrderId, Order, u64),
-    /// The lease is over: end all ranks.
+    /// The lease expired: end all ranks.
     LeaseOver {
-        /// Why, for people.
+        /// Reason, as text for operators.
         reason: String,
     },
-    /// The agent goes: end all ranks and the thread.
+    /// The agent ends: end all ranks and the thread.
     End {
-        /// Between SIGTERM and SIGKILL.
+        /// Time between SIGTERM and SIGKILL.
         grace: Duration,
     },
 }
 
-/// How the thread left the node.
+/// Result of the thread's end.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
     pub(crate) ranks_ended: usize,
     pub(crate) left_behind: Vec<String>,
 }
 
-/// A queue for errands.
+/// Creates the queue of the order thread.
 pub(crate) fn queue() -> (SyncSender<Errand>, Receiver<Errand>) {
     sync_channel(QUEUE)
 }
 
 impl Orders {
-    /// Until told to end, or until nobody can send errands any more.
+    /// Runs until the end message arrives or all senders are dropped.
     pub(crate) fn run(mut self, errands: &Receiver<Errand>) -> Left {
         loop {
             match errands.recv() {
@@ -104,7 +105,7 @@ impl Orders {
 
     fn carry_out(&mut self, id: OrderId, order: Order, life: u64) {
         let (job, generation) = order.fence();
-        // Keeping an older checkpoint in memory is harmless and often right.
+        // Retaining an older checkpoint in memory is harmless and often right.
         if !matches!(order, Order::Keep { .. })
             && let Err(stale) = self.fences.admit(job, generation, life)
         {
@@ -145,11 +146,12 @@ impl Orders {
         let (generation, life) = fence;
         let raised = self.fences.raise(job, generation, life);
         self.checkpoints.fence(job, generation);
-        // So that the launch that follows does not wait for the start of its supervisor.
+        // Started ahead, so that the launch that follows does not wait for its supervisor.
         self.supervisors.prepare();
         let ended = self.supervisors.end(|known, of| known == job && of < generation);
         if let Err(problem) = raised {
-            // The old ranks end on a full disk too; without a durable fence a restarted agent could obey a stale order.
+            // The old ranks end on a full disk too; without a durable fence a restarted agent could obey a stale
+            // order.
             let reason = format!("the fence cannot be written to {}: {problem}", self.state_dir.display());
             return self.failed(id, job, generation, reason);
         }
@@ -169,8 +171,8 @@ impl Orders {
             .push(Sighting::now(Source::Agent, self.intake.node_entity(), body).urgent());
     }
 
-    /// Looks on a thread of its own: whoever asks for fences and stops must not wait for a Python that imports. Should there
-    /// be no thread, the controller's wait has a deadline.
+    /// Runs the preflight on its own thread, so that fences and stops do not wait for a Python import. If no thread
+    /// can be started, the controller's deadline ends its wait.
     fn preflight(&self, wanted: Preflight) {
         let (need, intake, runtime) = (self.need.clone(), self.intake.clone(), self.runtime.clone());
         let network = self.network.clone();
@@ -190,7 +192,7 @@ impl Orders {
         }
     }
 
-    /// Only a fence that stands lets the generation after speak for what the one before has left.
+    /// A new generation may finish the images of the previous one only if the fence is durable.
     fn finish(&mut self, id: OrderId, wanted: Finish, life: u64) {
         if let Err(problem) = self.fences.raise(&wanted.job, wanted.generation, life) {
             let reason = format!("the fence cannot be written to {}: {problem}", self.state_dir.display());
@@ -202,7 +204,7 @@ impl Orders {
 
     fn launch(&mut self, id: OrderId, launch: Launch, life: u64) {
         if !self.lease.is_held() {
-            // An order that waited while the agent was stopped: its generation may be over elsewhere (RG-3).
+            // The order may have waited while the agent was stopped, and its generation may be over elsewhere (RG-3).
             let reason = "the lease of this agent is over, and the controller has not answered since".to_owned();
             return self.failed(id, &launch.job, launch.generation, reason);
         }
@@ -257,7 +259,7 @@ impl Orders {
         self.intake.push(Sighting::now(Source::Agent, entity, body).urgent());
     }
 
-    /// Ends all ranks because the lease is over. The evidence stands before the exits that follow from it.
+    /// Ends all ranks because the lease expired. The evidence precedes the exits that follow from it.
     fn end_by_lease(&mut self, reason: &str) {
         if self.lease.is_held() {
             return;
@@ -291,7 +293,7 @@ impl Orders {
         }
     }
 
-    /// Asks all processes of the matching generations to end, and kills those that are left after the grace.
+    /// Sends SIGTERM to all processes of the matching generations, and kills those that are left after the grace.
     fn end_ranks(&self, grace: Duration, which: impl Fn(&JobId, Generation) -> bool) -> EndedProcesses {
         let theirs = |rank: &RankRef| which(&rank.job, rank.generation);
         self.roster.mark_ending(theirs);
@@ -299,7 +301,7 @@ impl Orders {
         self.roster.wait_gone(grace, theirs);
         ended.merge(self.supervisors.end(&which));
         if ended.is_complete() {
-            // Their exits come before the answer.
+            // The exits are reported before the answer.
             self.roster.wait_gone(self.kill_limit, theirs);
         }
         ended
@@ -319,7 +321,7 @@ impl Orders {
         self.report_failure(order, job, generation, reason, None);
     }
 
-    /// Reports an order that is not carried out; `newest` where a newer generation is why.
+    /// Reports an order that is not carried out; `newest` is set if a newer generation is the reason.
     fn report_failure(
         &self,
         order: OrderId,
@@ -341,13 +343,13 @@ impl Orders {
     }
 }
 
-/// Has the ways between the nodes of a job measured, where that is this node's part. Nodes that are bad are failed checks; what
-/// blames no node is evidence.
+/// Measures the links between the nodes of a job, if this node has to. Bad nodes are returned as failed checks;
+/// results that blame no node become evidence.
 fn bad_ways(wanted: &Preflight, network: &Network, runtime: &Handle, intake: &Intake) -> Vec<FailedCheck> {
     if wanted.between.len() < 2 {
         return Vec::new();
     }
-    // Twice the wait for a single thing: it takes several rounds.
+    // Twice the deadline of a single check, because the measurement takes several rounds.
     let limit = Duration::from_millis(wanted.deadline_ms) * 2;
     let ways = runtime.block_on(links::before_job(network, &wanted.between, limit));
     if let Some(what) = ways.unknown {

@@ -1,5 +1,5 @@
-//! Packets between the agent and its helper processes: one JSON message with files, over a Unix socket that keeps packet
-//! boundaries (`SOCK_SEQPACKET`).
+//! Packets between the agent and its helper processes: one JSON message with files, over a Unix socket that preserves
+//! packet boundaries (`SOCK_SEQPACKET`).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,13 +15,13 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Longest message, bytes.
+/// Maximum bytes of a message.
 const PACKET_BYTES_MAX: usize = 16 << 10;
 
-/// Most files of one message.
+/// Maximum files of a message.
 const FILES_MAX: usize = 4;
 
-/// One end of a socket.
+/// Endpoint of a packet socket.
 #[derive(Debug)]
 pub(crate) struct PacketChannel(OwnedFd);
 
@@ -66,7 +66,7 @@ impl PacketChannel {
         loop {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             match sendmsg(&self.0, &[IoSlice::new(&text)], &mut control, flags) {
-                // The kernel takes a packet whole or not at all.
+                // The kernel accepts a packet whole or not at all.
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
@@ -80,7 +80,7 @@ impl PacketChannel {
         }
     }
 
-    /// Receives the next message and its files, and waits for it at most `limit`; `None` when the other end is closed.
+    /// Receives the next message and its files within `limit`; `None` once the other end is closed.
     pub(crate) fn receive<M: DeserializeOwned>(&self, limit: Duration) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
         if !wait_ready(self.0.as_fd(), PollFlags::IN, limit)? {
             return Err(io::ErrorKind::TimedOut.into());

@@ -1,7 +1,7 @@
-//! Processes of this node: which ones belong to a tree, and how all of a tree are ended.
+//! Processes of this node: finds the processes of a tree, and ends all of them.
 //!
-//! Every process number is used together with the start time of the process, and signals go through a pidfd that was opened
-//! before the start time was compared, so that a reused number never hits a foreign process.
+//! Every process id is used together with the start time of the process, and signals go through a pidfd that was
+//! opened before the start time was compared, so that a reused id never hits a foreign process.
 
 mod cgroup;
 mod children;

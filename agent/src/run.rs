@@ -1,4 +1,4 @@
-//! The life of an agent: settings, build, run, drain, say how it ended.
+//! Life of an agent: settings, build, run, drain, exit report.
 
 use std::future::Future;
 use std::path::absolute;
@@ -32,18 +32,18 @@ use crate::supervision::Supervision;
 use crate::uplink::Uplink;
 use crate::{AgentError, Ended, Settings, clock, identity, memory};
 
-/// How long the last evidence may take to the controller when the agent ends in order.
+/// Longest wait for the controller to acknowledge the last evidence when the agent ends in order.
 const FAREWELL: Duration = Duration::from_millis(500);
-/// Between two tries to write to a disk that refuses.
+/// Pause between two attempts to write to a failing disk.
 const RETRY: Duration = Duration::from_millis(200);
-/// Tries of an agent that ends.
+/// Maximum attempts of an agent that ends.
 const LAST_TRIES: u32 = 10;
-/// Sightings in one commit of the spool.
+/// Maximum sightings in one commit of the spool.
 const COMMIT: usize = 512;
 
 /// Runs the agent until `shutdown`. Leaves no process, socket or shared memory behind.
 pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> Result<Ended, AgentError> {
-    // Ranks get paths of the socket and of their dumps, and have working directories of their own.
+    // Ranks receive paths of the socket and of their dumps, and have working directories of their own.
     settings.state_dir = absolute(&settings.state_dir).map_err(|source| AgentError::StateDir {
         path: settings.state_dir.clone(),
         source,
@@ -54,7 +54,7 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
         path: state_dir.clone(),
         source,
     })?;
-    // Before anything is opened: an agent whose operators believe that it knows more than it does is worse than none.
+    // Loaded before anything is opened, because an agent with a silently incomplete catalogue is worse than none.
     let knowledge = settings.knowledge.clone();
     tokio::task::spawn_blocking(move || knowledge.reload())
         .await
@@ -239,7 +239,7 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
         otlp: otlp.as_ref().map(|(_, queue)| queue.clone()),
     };
     let exporting = otlp.map(|(outlet, queue)| start_otlp(outlet, queue, snapshots.clone(), settings.intervals.otlp));
-    // They end with what they are held by.
+    // Both outlets run until they are dropped.
     let local = LocalSocket::start(&state_dir, snapshots.clone()).map_err(|source| AgentError::LocalSocket {
         path: state_dir.clone(),
         source,
@@ -267,7 +267,7 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
     };
     settled.abort();
     renewal.abort();
-    // A rank that is stopped hears no signal but one.
+    // Injections end first: a stopped rank (SIGSTOP) reacts only to SIGKILL.
     if let Some((door, ends)) = injection {
         door.end().await;
         let _ = tokio::task::spawn_blocking(move || ends.end()).await;
@@ -284,7 +284,7 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
     stop.stop();
     collectors.join();
     checkpoints.end_mirrors().await;
-    // The exits of the ranks are the last words; give them a moment to be written and acknowledged.
+    // The exits of the ranks are the last evidence; wait briefly until it is written and acknowledged.
     intake.close();
     let _ = tokio::task::spawn_blocking(move || writer.join()).await;
     let last_words = async {
@@ -293,7 +293,7 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
         }
     };
     let _ = tokio::time::timeout(FAREWELL, last_words).await;
-    // They hold the spool, which must be free for the next agent of this directory.
+    // These tasks hold the spool, which must be free for the next agent of this directory.
     uplink.end().await;
     local.end().await;
     if let Some(metrics) = metrics {
@@ -331,13 +331,13 @@ fn endpoint(settings: &Settings) -> Result<Endpoint, AgentError> {
     Ok(endpoint)
 }
 
-/// Where evidence and numbers are pushed to, and what waits for it.
+/// Creates the OTLP client and its queue, if enabled.
 fn otlp(settings: &Settings) -> Result<Option<(Outlet, LogQueue)>, AgentError> {
     let Some(otlp) = &settings.otlp else { return Ok(None) };
     Ok(Some((Outlet::new(otlp)?, LogQueue::new(&otlp.endpoint))))
 }
 
-/// Opens the door to injections.
+/// Opens the injection socket.
 fn injection(
     settings: &Settings,
     intake: &Intake,
@@ -371,7 +371,7 @@ fn injection(
     Ok((door, ends))
 }
 
-/// Everything that was seen goes to disk here and nowhere else.
+/// Starts the only thread that writes evidence to disk.
 fn spool_writer(settings: &Settings, intake: &Intake, spool: &Arc<Spool>) -> Result<JoinHandle<()>, AgentError> {
     let (intake, spool, linger) = (intake.clone(), spool.clone(), settings.intervals.spool_linger);
     thread("spool", move || {

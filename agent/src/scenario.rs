@@ -1,6 +1,6 @@
-//! The language of the scenarios that a stand-in for the GPU management library plays. Only the standard library.
+//! Scenario language of the stub for the GPU management library. Uses only the standard library.
 //!
-//! One fact a line, a later line goes before an earlier one, `#` begins a comment:
+//! One fact a line, a later line overrides an earlier one, `#` begins a comment:
 //!
 //! ```text
 //! count 8               devices that are listed
@@ -17,17 +17,17 @@
 //! at 5s error 1 15      the same, from 5 seconds (or milliseconds: 500ms) after the start
 //! ```
 //!
-//! The agent reads it to say what is wrong with it; the stand-in, which is built without any other crate, reads it to play
-//! it: both use this file.
+//! The agent parses a scenario to report its mistakes; the stub, which is built without any other crate, parses it to
+//! play it: both use this file.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
-/// Values of a device. Units are those of the library: degrees Celsius, milliwatts, megahertz, percent, nanoseconds, bytes; bit error
-/// rates, states and masks are the library's own numbers. What is counted for each link is counted for the one that
-/// `nvlink-worst` names, else the first.
+/// Names of a device's values. Units are those of the library: degrees Celsius, milliwatts, megahertz, percent,
+/// nanoseconds, bytes; bit error rates, states and masks are the library's own numbers. Per-link counters belong to the
+/// link that `nvlink-worst` names, else to the first.
 pub const VALUES: [&str; 68] = [
     "c2c-active",
     "c2c-errors",
@@ -99,10 +99,10 @@ pub const VALUES: [&str; 68] = [
     "utilization",
 ];
 
-/// Calls that are no values and can hang as well.
+/// Calls that are not values and can hang too.
 pub const CALLS: [&str; 6] = ["address", "count", "events", "fields", "handle", "nvlink"];
 
-/// What a fact may begin with besides a value.
+/// First words of a fact besides the values.
 pub const WORDS: [&str; 9] = [
     "address",
     "at",
@@ -115,27 +115,27 @@ pub const WORDS: [&str; 9] = [
     "xid",
 ];
 
-/// Most devices: what is listed is asked one by one.
+/// Most devices, because listed ones are read one by one.
 const DEVICES: u64 = 64;
 
-/// Most MIG devices of one.
+/// Most MIG devices of one device.
 const PARTS: u64 = 7;
 
-/// A line that states something.
+/// Line with a fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// From when it is true, after the start.
+    /// Time after the start from which it holds.
     pub from: Duration,
-    /// What is true, word by word.
+    /// Words of the fact, without the time.
     pub words: Vec<String>,
 }
 
-/// A line that means nothing.
+/// First invalid line of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
-    /// Its number, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong, and what is known.
+    /// Description of the problem, with the valid words.
     pub problem: String,
 }
 
@@ -145,7 +145,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// All facts in the order of the text, or the first mistake.
+/// Parses all facts in the order of the text. Fails at the first mistake.
 pub fn parse(text: &str) -> Result<Vec<Line>, Mistake> {
     let mut lines = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -167,7 +167,7 @@ pub fn parse(text: &str) -> Result<Vec<Line>, Mistake> {
     Ok(lines)
 }
 
-/// Whether a file is a scenario; if not, what is wrong with it and where.
+/// Checks that a file is a scenario. Fails with a message that names the line and the mistake.
 pub fn check(path: &Path) -> Result<(), String> {
     let at = path.display();
     let text = std::fs::read_to_string(path).map_err(|problem| format!("cannot read the scenario {at}: {problem}"))?;
@@ -244,13 +244,13 @@ fn unknown<'a>(what: &str, word: &str, known: impl Iterator<Item = &'a &'a str>)
     format!("`{word}` is not known as {what}; known are {}", known.join(", "))
 }
 
-/// `+2/s` as two each second.
+/// Parses `+2/s` as two each second.
 pub fn growth_of(text: &str) -> Option<f64> {
     let rate = text.strip_prefix('+')?.strip_suffix("/s")?.parse::<f64>().ok()?;
     rate.is_finite().then_some(rate)
 }
 
-/// `5s`, `0.5s` or `500ms`.
+/// Parses `5s`, `0.5s` or `500ms`.
 fn moment(text: &str) -> Option<Duration> {
     let (number, unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 1e-3),

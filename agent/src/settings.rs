@@ -1,4 +1,4 @@
-//! What an agent is told before it starts. Settings are data; [`crate::run`] builds the parts from them.
+//! Settings of an agent. They are data; [`crate::run`] builds the parts from them.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,89 +12,88 @@ use crate::Knowledge;
 use crate::outlets::OtlpSettings;
 use crate::ranks::DEFAULT_RANK_ENVIRONMENT;
 
-/// Everything an agent needs to know.
+/// Settings of one agent.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The node's name.
     pub node: NodeId,
     /// Address at which other nodes reach this one (host or IP, no port).
     pub host: String,
-    /// The controller (`host:port`).
+    /// Address of the controller (`host:port`).
     pub controller: String,
-    /// How it speaks with the controller and with other agents: with an identity, which must be this node's, or over loopback.
+    /// Transport to the controller and other agents: with an identity, which must be this node's, or over loopback.
     pub network: Network,
-    /// Directory of the agent's own files: spool, fences, cursors, output of the ranks. One agent a directory.
+    /// Directory of the agent's own files: spool, fences, cursors, output of the ranks. One agent per directory.
     pub state_dir: PathBuf,
-    /// Ranks this node can run at once.
+    /// Maximum ranks that run on this node at once.
     pub slots: u32,
-    /// What fails together with this node (rack, switch, power feed); empty when not told.
+    /// Failure domain of this node (rack, switch, power feed); empty if unknown.
     pub failure_domain: String,
-    /// Where the peer service listens; port 0 takes a free one.
+    /// Address on which the peer service listens; port 0 selects a free one.
     pub peer_listen: String,
-    /// Where numbers for Prometheus are served; nowhere when absent, port 0 takes a free one.
+    /// Address of the metrics endpoint for Prometheus; disabled if absent, port 0 selects a free port.
     pub metrics_listen: Option<String>,
-    /// The OpenTelemetry collector that evidence and numbers are pushed to; none when absent.
+    /// Export to an OpenTelemetry collector; disabled if absent.
     pub otlp: Option<OtlpSettings>,
-    /// Where the kernel's lines come from.
     pub kernel_log: KernelLogSource,
-    /// The program that prints the system's journal, `journalctl`: it is read where `/dev/kmsg` may not be, and for the end
-    /// of the boot before. Not at all when empty.
+    /// Program that prints the system's journal, `journalctl`: used where `/dev/kmsg` is unreadable, and for the end
+    /// of the previous boot. Disabled if empty.
     pub journal: Vec<OsString>,
-    /// The sysfs tree.
+    /// Root of sysfs.
     pub sysfs_root: PathBuf,
-    /// The procfs tree.
+    /// Root of procfs.
     pub proc_root: PathBuf,
-    /// The GPU management library; the system's own when absent.
+    /// Path of the GPU management library; default: the system's own.
     pub nvml_library: Option<PathBuf>,
-    /// Program and words of the process that calls the GPU library: one that gives its standard input to
-    /// [`crate::serve_gpu_calls`]. GPUs are not watched when empty.
+    /// Program and arguments of the process that calls the GPU library: it passes its standard input to
+    /// [`crate::serve_gpu_calls`]. GPUs are not watched if empty.
     pub gpu_process: Vec<OsString>,
-    /// Program and words of the process that reads Python stacks of ranks: it is given a process id and hands it to
-    /// [`crate::serve_stack_calls`]. None are read when empty.
+    /// Program and arguments of the process that reads Python stacks of ranks: it receives a process id and passes it
+    /// to [`crate::serve_stack_calls`]. No stacks are read if empty.
     pub stack_process: Vec<OsString>,
-    /// Program and words of the process that holds arenas when this agent is killed: it is given the state directory and
-    /// [`Intervals::arenas_kept`] in milliseconds, and hands both to [`crate::keep_arenas`]. Arenas end with the agent when
-    /// empty.
+    /// Program and arguments of the process that holds arenas when this agent is killed: it receives the state
+    /// directory and [`Intervals::arenas_kept`] in milliseconds, and passes both to [`crate::keep_arenas`]. If empty,
+    /// arenas end with the agent.
     pub arena_process: Vec<OsString>,
-    /// Program and words of the process that supervises the ranks of one generation: it calls [`crate::supervise_ranks`]. No
-    /// ranks are run when empty.
+    /// Program and arguments of the process that supervises the ranks of one generation: it calls
+    /// [`crate::supervise_ranks`]. If empty, no ranks can run.
     pub supervisor_process: Vec<OsString>,
-    /// Longest time that ranks run without a sign of the controller, unless a majority of the other agents has lost it too, and
-    /// after the last sign of life of this agent.
+    /// Longest time that ranks run without proof of contact with the controller, unless a majority of the other agents
+    /// has lost it too, and after the end or stop of this agent.
     pub lease: Duration,
-    /// Whether ranks get control groups, where the agent may create them.
+    /// Enables control groups for ranks, where the agent may create them.
     pub rank_cgroups: bool,
-    /// Names of variables of the agent's environment that ranks get; a name that ends in `*` stands for all that begin so.
+    /// Names of the agent's environment variables that ranks receive; a name that ends in `*` matches all names with
+    /// that prefix.
     pub rank_environment: Vec<String>,
-    /// User that ranks run as, by name or number; the agent's own when absent.
+    /// User that ranks run as, by name or id; default: the agent's own.
     pub rank_user: Option<String>,
-    /// Users that jobs may name instead; a name that ends in `*` stands for all that begin so.
+    /// Users that jobs may name instead; a name that ends in `*` matches all names with that prefix.
     pub job_users: Vec<String>,
-    /// The scenario that a stand-in for the GPU library plays; what is found about GPUs is then marked as synthetic.
+    /// Scenario file that a simulated GPU library plays; GPU evidence is then marked as synthetic.
     pub simulate: Option<PathBuf>,
-    /// Whether faults may be injected ([`crate::Injection`]).
+    /// Enables fault injection ([`crate::Injection`]).
     pub injection: bool,
-    /// Whether ranks are told to make a pipe at which PyTorch's flight recorder is asked for a dump when they are silent. Jobs
-    /// that name one themselves have it in any case. A rank that cannot make it ends.
+    /// Enables a flight-recorder pipe for ranks, which requests a dump when they are silent. Jobs that configure one
+    /// have it in any case. A rank that cannot create its pipe ends.
     pub flight_recorder_pipe: bool,
-    /// Which processes may speak for a rank at the agent's socket.
+    /// Processes that may act for a rank at the agent's socket.
     pub rank_peers: RankPeers,
-    /// What lines are tried against.
+    /// Catalogue that lines are matched against.
     pub knowledge: Knowledge,
-    /// Log files to follow besides the output of the ranks; patterns name several.
+    /// Log files to follow in addition to the output of ranks; glob patterns are allowed.
     pub job_logs: Vec<PathBuf>,
-    /// Programs of others that look at something.
+    /// Plug-in checks to run.
     pub checks: Vec<PluginCheck>,
-    /// Most bytes of unacknowledged evidence kept on disk; samples and progress go first when it is reached.
+    /// Maximum bytes of unacknowledged evidence on disk; beyond it samples and progress are dropped first.
     pub spool_bytes: u64,
-    /// Memory for images of the ranks.
+    /// Memory settings for images of the ranks.
     pub images: ImageSettings,
-    /// How often things are done and how long they may take.
+    /// Intervals and deadlines.
     pub intervals: Intervals,
 }
 
 impl Settings {
-    /// The defaults for a node: loopback, one slot, the system's own log, trees and libraries.
+    /// Returns the defaults for a node: loopback, one slot, the system's own log, file trees and libraries.
     pub fn new(node: NodeId, controller: impl Into<String>, state_dir: impl Into<PathBuf>) -> Self {
         Self {
             node,
@@ -135,21 +134,21 @@ impl Settings {
     }
 }
 
-/// How much memory images of the ranks take, and what a save does when it is all in use.
+/// Memory for images of the ranks, and the behaviour of a save when it is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageSettings {
-    /// Images of a rank in memory at a time, 1 to 3: each costs as much memory as its state. With one, a save waits until
-    /// the last image is on disk, and a rank that dies while it saves is restored from there.
+    /// Slots of a rank's arena, 1 to 3; each takes as much memory as the state. With one, a save waits until the last
+    /// image is on disk, and a rank that dies while it saves is restored from there.
     pub slots: u32,
-    /// What a save does when the images before it are not on disk yet, where the trainer asked for nothing else.
+    /// Behaviour of a save while earlier images are not on disk yet, unless the trainer sets another.
     pub when_full: WhenFull,
-    /// The longest wait, where it waits; then it is skipped and counted.
+    /// Longest wait of a save; then it is skipped and counted.
     pub wait: Duration,
-    /// Memory that stays free for the ranks and the system, bytes: arenas that would leave less are refused.
+    /// Bytes of memory left free for ranks and system: arenas that would leave less are refused.
     pub memory_reserve: u64,
-    /// Most bytes of images that are kept here for other nodes; a quarter of what is available at the start when absent.
+    /// Maximum bytes of images held for other nodes; default: a quarter of the memory available at the start.
     pub kept_for_others: Option<u64>,
-    /// Most bytes a second that copies to other nodes and to object stores take together; as many as there are when absent.
+    /// Maximum bytes per second of all copies to other nodes and object stores; unlimited if absent.
     pub copy_rate: Option<u64>,
 }
 
@@ -166,102 +165,102 @@ impl Default for ImageSettings {
     }
 }
 
-/// What a save does when every slot holds an image that is nowhere else yet.
+/// Behaviour of a save while every slot holds an image that is not stored elsewhere yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It waits.
+    /// Waits for a slot.
     Wait,
-    /// The oldest image that nobody has begun to write gives way, and its attempt is void.
+    /// Replaces the oldest image that is not being written; that attempt is void.
     ReplaceOldest,
-    /// It is left out, and its attempt is void.
+    /// Skips the save; its attempt is void.
     Skip,
 }
 
-/// Which processes may speak for a rank.
+/// Processes that may act for a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RankPeers {
-    /// The process that was started and those that it started.
+    /// Only the rank's process and processes that it started.
     OwnProcesses,
-    /// Every process of the rank's user: for ranks that another service starts, in containers for instance.
+    /// Every process of the rank's user: for ranks that another service starts, for example in containers.
     SameUser,
 }
 
-/// A program that looks at something and tells with its exit code what it saw: 0 fine, 1 warning, 2 critical, 3 unknown
-/// (the convention of Nagios plug-ins).
+/// Plug-in check: a program that reports its result by exit code: 0 ok, 1 warning, 2 critical, 3 unknown (the
+/// convention of Nagios plug-ins).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PluginCheck {
-    /// What the check is called.
+    /// Name of the check.
     pub name: String,
-    /// Program and arguments.
     pub command: Vec<String>,
-    /// From the end of one run to the next, seconds.
+    /// Seconds from the end of one run to the start of the next.
     pub interval_s: u64,
-    /// Longest run, seconds.
+    /// Longest run in seconds.
     pub timeout_s: u64,
-    /// The failure class that a critical state speaks of.
+    /// Failure class of a critical result.
     pub class: ClassId,
-    /// Processor seconds of each of its processes; no limit when absent.
+    /// Limit of processor seconds for each of its processes; unlimited if absent.
     pub cpu_s: Option<u64>,
-    /// Megabytes (2^20) of address space of each of its processes; no limit when absent.
+    /// Limit of address space for each of its processes, in MiB; unlimited if absent.
     pub memory_mb: Option<u64>,
 }
 
-/// Where the kernel's lines come from.
+/// Source of the kernel log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KernelLogSource {
-    /// The ring itself, `/dev/kmsg`.
+    /// The kernel's ring buffer, `/dev/kmsg`.
     DevKmsg,
-    /// A file that something else appends to: records of `/dev/kmsg`, or lines as dmesg or syslog print them.
+    /// File that another program appends to: records of `/dev/kmsg`, or lines as dmesg or syslog print them.
     File(PathBuf),
-    /// Not read.
+    /// No kernel log.
     Off,
 }
 
-/// How often, and how long at most.
+/// Intervals and deadlines of the agent.
 #[derive(Debug, Clone)]
 pub struct Intervals {
-    /// Between heartbeats.
+    /// Interval between heartbeats.
     pub heartbeat: Duration,
-    /// Silence of the controller after which the session is given up and opened anew.
+    /// Silence of the controller after which the session is closed and opened again.
     pub controller_silence: Duration,
     /// First pause before a reconnect; doubles up to `reconnect_max`.
     pub reconnect_min: Duration,
     /// Longest pause before a reconnect.
     pub reconnect_max: Duration,
-    /// Longest wait of evidence that is not urgent for others to share its commit.
+    /// Longest wait of non-urgent evidence for others to share its commit.
     pub spool_linger: Duration,
-    /// Least time between two progress reports of one rank.
+    /// Minimum time between two progress reports of one rank.
     pub progress: Duration,
-    /// Between two looks at followed log files.
+    /// Poll interval of followed log files.
     pub logs: Duration,
-    /// Between two looks at memory, disks and load.
+    /// Poll interval of memory, disks and load.
     pub host: Duration,
-    /// Between two looks at the GPUs.
+    /// Poll interval of the GPUs.
     pub gpu: Duration,
-    /// Longest time one call into the GPU library may take before it is evidence itself.
+    /// Deadline of one call into the GPU library; a call that exceeds it becomes evidence.
     pub gpu_deadline: Duration,
-    /// Between two looks at the network adapters.
+    /// Poll interval of the network adapters.
     pub nic: Duration,
-    /// Between two looks at the steps of the ranks.
+    /// Poll interval of the ranks' steps.
     pub ranks: Duration,
-    /// Between two exports of numbers by OTLP.
+    /// Interval between two OTLP exports of metrics.
     pub otlp: Duration,
-    /// Least silence of a rank that is strange, however fast its steps are.
+    /// Minimum silence of a rank that counts as abnormal, even if its steps are faster.
     pub stall: Duration,
-    /// Longest wait for killed ranks to be gone.
+    /// Longest wait for killed ranks to end.
     pub kill: Duration,
     /// Time between SIGTERM and SIGKILL when the agent itself shuts down.
     pub shutdown_grace: Duration,
-    /// Longest wait for one more checkpoint when the agent itself shuts down and its ranks take images.
+    /// Longest wait for one more checkpoint when the agent shuts down and its ranks take images.
     pub last_checkpoint: Duration,
-    /// Longest wait for one chunk from a peer.
+    /// Deadline of reading one chunk from a peer.
     pub peer_fetch: Duration,
-    /// Least wait, by the first node of a job, for the shares of the others in a checkpoint that goes to the object store. It
-    /// waits for as long as more of them comes.
+    /// Minimum wait of a job's first node for the shares of the other nodes in a mirrored checkpoint. The wait
+    /// continues while shares arrive.
     pub share_wait: Duration,
-    /// How long a restore is tried again while a tier cannot be read. Less than a rank waits for its tensors, 120 s.
+    /// Time for which a restore is retried while a tier is unreadable. Must be less than a rank's wait for its
+    /// tensors, 120 s.
     pub restore_retry: Duration,
-    /// How long sealed images wait for an agent that was killed to come back, and for their job; not at all when zero.
+    /// Time for which sealed images of a killed agent wait for its restart and for their job; zero disables it.
     pub arenas_kept: Duration,
 }
 

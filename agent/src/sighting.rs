@@ -1,10 +1,10 @@
-//! What a collector hands over: evidence before it has a number.
+//! Evidence of a collector before it has a sequence number.
 
 use rankguard_model::{Body, Entity, Mark, Source, Timestamp};
 
 use crate::clock;
 
-/// One thing that was seen, on the node's own clock.
+/// Evidence without a sequence number, dated by the node's own clock.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Sighting {
     pub(crate) at: Timestamp,
@@ -12,18 +12,18 @@ pub(crate) struct Sighting {
     pub(crate) entity: Entity,
     pub(crate) body: Body,
     pub(crate) marks: Vec<Mark>,
-    /// Whether it may not wait for others to share a commit.
+    /// True if it must not wait for other evidence to share a commit.
     pub(crate) urgent: bool,
-    /// Where its reader stands after it: stored in the same commit, so that a restart neither repeats nor skips it.
+    /// Position of its reader after it: stored in the same commit, so that a restart neither repeats nor skips it.
     pub(crate) cursor: Option<Cursor>,
-    /// Whether it must be stored in the same commit as the one after it, which carries the reader's position: else a kill
-    /// between two commits would have it read again.
+    /// True if it must be stored in the same commit as the next one, which carries the reader's position: a kill
+    /// between two commits would otherwise have it read again.
     pub(crate) joined: bool,
-    /// Whether it is the work of an injection or a simulation.
+    /// True if it results from an injection or a simulation.
     pub(crate) synthetic: bool,
 }
 
-/// The position of a reader in what it reads; an empty value ends it.
+/// Position of a reader in its source; an empty value deletes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cursor {
     pub(crate) key: String,
@@ -31,7 +31,7 @@ pub(crate) struct Cursor {
 }
 
 impl Sighting {
-    /// Seen now.
+    /// Creates evidence dated now.
     pub(crate) fn now(source: Source, entity: Entity, body: Body) -> Self {
         let urgent = !is_droppable(&body);
         Self {
@@ -53,7 +53,7 @@ impl Sighting {
     }
 
     pub(crate) fn marked(mut self, marks: Vec<Mark>) -> Self {
-        // A sample that names a failure class is a failure's evidence, not a statistic.
+        // A sample with a failure class is evidence of a failure and not a statistic.
         self.urgent |= !marks.is_empty();
         self.marks = marks;
         self
@@ -64,7 +64,7 @@ impl Sighting {
         self
     }
 
-    /// Made up, if so; what is once is not taken back.
+    /// Marks it as synthetic if `synthetic` is true; the mark is never removed.
     pub(crate) fn synthetic(mut self, synthetic: bool) -> Self {
         self.synthetic |= synthetic;
         self
@@ -76,13 +76,13 @@ impl Sighting {
         self
     }
 
-    /// Whether it is among the first to go when there is no room.
+    /// True if it is among the first to be dropped when the spool is full.
     pub(crate) fn is_droppable(&self) -> bool {
         is_droppable(&self.body) && self.marks.is_empty()
     }
 }
 
-/// Samples and progress are superseded by the next ones; everything else happens once.
+/// True for samples and progress, which later ones supersede; everything else occurs once.
 pub(crate) fn is_droppable(body: &Body) -> bool {
     matches!(body, Body::Progress { .. } | Body::Sample { .. })
 }

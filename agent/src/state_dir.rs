@@ -1,22 +1,22 @@
-//! Modes of the agent's own directory (RG-13): its files are for the agent alone. Where ranks run as other users, these may pass
-//! the directory to reach the rank socket and their own output, and list nothing.
+//! Modes of the agent's state directory (RG-13): its files are private to the agent. Where ranks run as other users,
+//! these may traverse the directory to reach the rank socket and their own output, but cannot list it.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// Folders that ranks of other users pass.
+/// Folder that ranks of other users traverse.
 const PASSED: &str = "jobs";
 
-/// Creates the directory, or tightens the modes of one that exists.
+/// Creates the directory, or tightens the modes of an existing one.
 pub(crate) fn prepare_state_dir(path: &Path, ranks_are_separate: bool) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     set_mode(path, if ranks_are_separate { 0o711 } else { 0o700 })?;
     tighten_files(path)
 }
 
-/// Takes the rights of others on every file of the directory.
+/// Removes the permissions of other users from every file of the directory.
 pub(crate) fn tighten_files(path: &Path) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
@@ -36,11 +36,11 @@ pub(crate) fn tighten_files(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes what the mode does not allow; tighter modes are kept, except that the owner's rights and those of `mode` are given.
+/// Removes the permissions that `mode` lacks from a file, and grants those that it has.
 fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
-        // It went meanwhile.
+        // Removed meanwhile.
         Err(problem) if problem.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(problem) => return Err(problem),
     };

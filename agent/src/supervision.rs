@@ -1,4 +1,4 @@
-//! The start of rank supervision: leftovers of an earlier agent end before this one joins (RG-3).
+//! Start of rank supervision: processes left by an earlier agent end before this one joins (RG-3).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::ranks::{RankReports, RankUserRules};
 use crate::settings::Settings;
 use crate::supervisor::{RankSupervisors, adopt_orphans};
 
-/// The supervision of one agent.
+/// Rank supervision of one agent.
 pub(crate) struct Supervision {
     pub(crate) supervisors: RankSupervisors,
     pub(crate) mark: FenceMark,
@@ -23,8 +23,8 @@ pub(crate) struct Supervision {
 }
 
 impl Supervision {
-    /// Ends what an earlier agent of the state directory left, and prepares for ranks. The spool must be open: it is locked, so
-    /// that a second agent of the directory does not end the ranks of the first.
+    /// Ends the processes that an earlier agent of the state directory left, and prepares for ranks. The spool must be
+    /// open: its lock prevents that a second agent of the directory ends the ranks of the first.
     pub(crate) fn start(
         settings: &Settings,
         lease: RankLease,
@@ -50,7 +50,7 @@ impl Supervision {
         let used = cgroups.as_ref().map(|base| base.path().to_owned());
         if used != mark.cgroup {
             mark.cgroup = used;
-            // Leftovers are found by their mark, too.
+            // A failure is harmless, because the mark identifies leftovers, too.
             if let Err(problem) = mark.write(&settings.state_dir) {
                 tracing::warn!(%problem, "cannot record the control group of ranks");
             }

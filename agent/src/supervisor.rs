@@ -1,11 +1,12 @@
 //! Supervision of ranks: each generation of a job has a small process of its own between the agent and its ranks.
 //!
-//! The supervisor starts the ranks, is the subreaper of everything below them and holds a lease that the agent renews. When
-//! the agent is gone, or stopped for longer than the lease, the supervisor ends every process below it, itself last (RG-3).
-//! When the supervisor is gone, its orphans fall to the agent, which is a subreaper too and ends them. So a process leaves a
-//! generation neither by a double fork nor by a session of its own nor by an empty environment.
+//! The supervisor starts the ranks, is the subreaper of all processes below it and holds a lease that the agent
+//! renews. When the agent is gone, or stopped for longer than the lease, the supervisor ends every process below it,
+//! itself last (RG-3). When the supervisor is gone, its orphans are reparented to the agent, which is a subreaper too
+//! and ends them. So a process cannot leave a generation by a double fork, a session of its own or an empty
+//! environment.
 //!
-//! Absent: processes that a rank has another daemon start for it (`systemd-run`, a container runtime).
+//! Absent: processes that another daemon starts for a rank (`systemd-run`, a container runtime).
 
 mod generation;
 mod handle;

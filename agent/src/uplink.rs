@@ -1,8 +1,8 @@
-//! The session with the controller: evidence up, orders down, for as long as the agent lives.
+//! Session with the controller: sends evidence and receives orders, for as long as the agent lives.
 //!
-//! What is not acknowledged is sent again after every reconnect, from the spool. Without a controller everything else
-//! goes on (RG-5). It has a thread of its own: writing the spool holds up no copy of an image, and a heartbeat wakes one thread
-//! instead of passing from one to another.
+//! Unacknowledged evidence is sent again from the spool after every reconnect. Without a controller everything else
+//! continues (RG-5). The session has its own thread, so that spool writes do not delay image copies and a heartbeat
+//! wakes one thread only.
 
 use std::io;
 use std::sync::Arc;
@@ -33,14 +33,14 @@ use crate::ranks::Roster;
 use crate::settings::Settings;
 use crate::spool::{Spool, SpoolError, SpoolJoin};
 
-/// Pieces of evidence in one message at most.
+/// Maximum evidence records in one message.
 const BATCH: usize = 256;
-/// Messages on their way out; when it is full the session waits with reading the spool.
+/// Maximum queued outgoing messages; when the queue is full the session stops reading the spool.
 const OUTGOING: usize = 16;
-/// Fences in a join, the newest.
+/// Maximum fences in a join; the newest are reported.
 const FENCES_REPORTED: usize = 64;
 
-/// What the session needs.
+/// Inputs of the session thread.
 pub(crate) struct Uplink {
     pub(crate) settings: Settings,
     pub(crate) info: NodeInfo,
@@ -51,25 +51,25 @@ pub(crate) struct Uplink {
     pub(crate) orders: SyncSender<Errand>,
     pub(crate) board: Board,
     pub(crate) lease: RankLease,
-    /// The nodes that orders name.
+    /// Nodes that orders name.
     pub(crate) membership: Membership,
 }
 
-/// The running session; it ends with this value, too.
+/// Running session; it ends when this is dropped.
 pub(crate) struct Running {
     end: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
 
 impl Running {
-    /// Ends it and waits until it holds the spool no more.
+    /// Ends the session and waits until it has released the spool.
     pub(crate) async fn end(self) {
         drop(self.end);
         let _ = tokio::task::spawn_blocking(|| self.thread.join()).await;
     }
 }
 
-/// Why a session ended.
+/// Reason for the end of a session.
 #[derive(Debug, thiserror::Error)]
 enum Lost {
     #[error("connect: {0}")]
@@ -96,8 +96,8 @@ impl From<tonic::Status> for Lost {
     }
 }
 
-/// The first pieces of a batch as one message of at most [`EVIDENCE_BATCH_BYTES`], and the number of the last of them. A single
-/// larger piece is a message of its own.
+/// Builds one message of at most [`EVIDENCE_BATCH_BYTES`] from the first records of a batch; returns it with the
+/// sequence number of its last record. A single larger record becomes a message of its own.
 fn evidence_message(batch: Vec<Evidence>, clock: &ClockOffset) -> Option<(Sequence, Vec<v1::Evidence>)> {
     let (mut newest, mut bytes) = (None, 0);
     let mut message = Vec::new();
@@ -115,7 +115,7 @@ fn evidence_message(batch: Vec<Evidence>, clock: &ClockOffset) -> Option<(Sequen
 }
 
 impl Uplink {
-    /// Opens the session, and opens it again whenever it is lost.
+    /// Starts the session thread, which reconnects whenever the session is lost.
     pub(crate) fn start(self) -> io::Result<Running> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, ends) = oneshot::channel::<()>();
@@ -131,7 +131,7 @@ impl Uplink {
         Ok(Running { end, thread })
     }
 
-    /// Never ends by itself; whoever runs it drops it.
+    /// Runs sessions forever; dropping the future ends it.
     async fn run(mut self) {
         let mut filter = OffsetFilter::default();
         let mut pause = self.settings.intervals.reconnect_min;
@@ -144,7 +144,7 @@ impl Uplink {
             // The next session reports the new epoch.
             let is_renumbered = matches!(lost, Lost::Renumbered | Lost::Spool(SpoolError::EpochEnded));
             match lost {
-                // Once: it is tried again for as long as it takes.
+                // Logged as a warning only once, because connecting is retried indefinitely.
                 Lost::Connect(problem) if said.as_ref() != Some(&problem) => {
                     tracing::warn!(problem, "no session with the controller yet");
                     said = Some(problem);
@@ -152,11 +152,12 @@ impl Uplink {
                 Lost::Connect(problem) => tracing::debug!(problem, "the controller does not answer"),
                 lost => tracing::warn!(%lost, "lost the session with the controller"),
             }
-            // A session that lived shows that the controller is well: begin anew with short pauses.
+            // A session that lasted shows that the controller works: restart with short pauses.
             if started.elapsed() > self.settings.intervals.controller_silence {
                 pause = self.settings.intervals.reconnect_min;
             }
-            // At once, but once: two agents with copies of one directory would renumber each other's evidence for ever.
+            // Immediate only once: two agents with copies of one directory would renumber each other's evidence
+            // forever.
             if is_renumbered && !was_renumbered {
                 was_renumbered = true;
                 continue;
@@ -223,7 +224,7 @@ impl Uplink {
         let mut heard = Instant::now();
         let mut is_news = true;
         loop {
-            // Everything that is on disk goes out before anything is waited for.
+            // All evidence on disk is sent before any wait.
             while std::mem::take(&mut is_news) {
                 let batch = self.spool.send_after(epoch, sent, BATCH)?;
                 let clock = filter.estimate().unwrap_or_default();
@@ -239,7 +240,7 @@ impl Uplink {
                     .map_err(|_| Lost::Closed)?;
                 proofs.batch(newest.0);
                 sent = newest;
-                // There may be more.
+                // The spool may hold more.
                 is_news = true;
             }
             tokio::select! {
@@ -254,7 +255,7 @@ impl Uplink {
                     let clock = filter.estimate().unwrap_or_default();
                     let heartbeat = v1::Heartbeat { sent_ns: clock::now().0, clock: Some((&clock).into()) };
                     proofs.beat(heartbeat.sent_ns);
-                    // A full queue means that evidence is on its way, which is a sign of life too.
+                    // A full queue means that evidence is on its way, which proves liveness, too.
                     let _ = say.try_send(v1::FromAgent { kind: Some(Say::Heartbeat(heartbeat)) });
                 }
                 message = incoming.message() => {
@@ -266,7 +267,7 @@ impl Uplink {
         }
     }
 
-    /// Compares the spool with what the controller knows of it. An error where what is to be sent has new numbers.
+    /// Compares the spool with the controller's record of it. Returns an error if unsent evidence was renumbered.
     fn take_joined(&self, joined: &v1::Joined) -> Result<(), Lost> {
         let foreign = |problem: rankguard_proto::WireError| Lost::Foreign(problem.to_string());
         let epochs: Result<Vec<SpoolEpoch>, _> = joined.spool_epochs.iter().map(|epoch| (*epoch).try_into()).collect();
@@ -279,7 +280,7 @@ impl Uplink {
         }
         if let Some(mark) = joined.journal {
             let mark = JournalMark::try_from(mark).map_err(foreign)?;
-            // A disk that refuses does not keep the node from joining.
+            // A failing disk must not prevent the join.
             if let Err(problem) = self.spool.remember_journal(mark) {
                 tracing::warn!(%problem, "cannot record the controller's journal");
             }
@@ -320,7 +321,7 @@ impl Uplink {
                     .try_send(Errand::Order(OrderId(frame.id), order, frame.life))
                 {
                     Ok(()) => {}
-                    // The controller repeats what it still waits for when the session opens anew.
+                    // The controller repeats pending orders when the session is opened again.
                     Err(TrySendError::Full(_)) => return Err(Lost::Orders),
                     Err(TrySendError::Disconnected(_)) => return Err(Lost::Orders),
                 }
@@ -332,7 +333,7 @@ impl Uplink {
     }
 }
 
-/// The witnesses that can be read; one that cannot is no witness.
+/// Returns the witnesses that can be decoded; others are skipped.
 fn peers(listed: Vec<v1::Peer>) -> Vec<Peer> {
     let read = listed.into_iter().filter_map(|peer| Peer::try_from(peer).ok());
     read.collect()
@@ -363,7 +364,7 @@ mod tests {
         }
     }
 
-    /// RG-9: the controller takes messages up to a few MiB.
+    /// RG-9: the controller accepts messages of up to a few MiB.
     #[test]
     fn a_batch_ends_at_its_bytes_and_one_large_piece_goes_alone() {
         let batch = |sizes: &[usize]| {

@@ -1,4 +1,4 @@
-//! Agents that are killed: their ranks die with them, and their spool goes on where it was.
+//! Killed agents: their ranks end with them, and their spool continues without a gap.
 
 #![allow(clippy::unwrap_used)]
 
@@ -33,12 +33,12 @@ async fn agent_process() {
     let keeper = ["arenas_process", "--exact", "--nocapture"].map(OsString::from);
     settings.arena_process = vec![std::env::current_exe().unwrap().into()];
     settings.arena_process.extend(keeper);
-    // The test speaks for the ranks, and is none of their processes.
+    // The test acts for the ranks, and is none of their processes.
     settings.rank_peers = RankPeers::SameUser;
     let _ = run(settings, std::future::pending()).await;
 }
 
-/// Not a test of its own either: the process that keeps the arenas of a killed agent.
+/// Not a test of its own: the process that holds the arenas of a killed agent.
 #[test]
 fn arenas_process() {
     let Ok(state) = std::env::var(STATE) else { return };
@@ -112,8 +112,8 @@ async fn ranks_die_with_an_agent_that_is_killed_and_its_fence_stands_afterwards(
         .await;
 }
 
-/// RG-4: kill -9 at arbitrary moments under load. Every number arrives, none arrives with two meanings, and what was not
-/// acknowledged comes again.
+/// RG-4: kill -9 at arbitrary moments under load. Every number arrives, none arrives with two contents, and
+/// unacknowledged evidence is sent again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_spool_neither_skips_nor_reuses_a_number() {
     let dir = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ async fn a_killed_spool_neither_skips_nor_reuses_a_number() {
     for round in 1..=6_u64 {
         let agent = Process::start(dir.path(), &controller);
         controller.joined(usize::try_from(round).unwrap()).await;
-        // A rank that dies at once, again and again, makes three kinds of evidence.
+        // A rank that exits at once, again and again, makes three kinds of evidence.
         let before = controller.all().len();
         for generation in 0..4 {
             controller
@@ -144,7 +144,7 @@ async fn a_killed_spool_neither_skips_nor_reuses_a_number() {
         .await;
     let mut meanings: BTreeMap<u64, String> = BTreeMap::new();
     for evidence in controller.all() {
-        // The time on the controller's clock may differ between two sendings; what was seen may not.
+        // The time on the controller's clock may differ between two sendings; the content may not.
         let meaning = format!("{:?} {:?} {:?}", evidence.source, evidence.entity, evidence.body);
         let known = meanings.entry(evidence.id.seq.0).or_insert_with(|| meaning.clone());
         assert_eq!(*known, meaning, "number {} has two meanings", evidence.id.seq);
@@ -162,7 +162,7 @@ fn state_of(step: u64) -> Vec<(TensorBox, Vec<u8>)> {
     vec![tensor("weights", 3_000_000), tensor("bias", 77)]
 }
 
-/// Launches a generation of one rank on a store, and speaks for it.
+/// Launches a generation of one rank on a store, and connects as its client.
 async fn rank(dir: &Path, controller: &FakeController, generation: u64, restore: Option<CheckpointId>) -> RankClient {
     let place: PathBuf = dir.join(format!("socket-{generation}"));
     let mut order = launch(generation, &["sh", "-c", &tells_its_socket(&place)]);
@@ -177,7 +177,7 @@ async fn rank(dir: &Path, controller: &FakeController, generation: u64, restore:
         .unwrap()
 }
 
-/// Where the rank of a generation got its state from, once it is checked against what was saved.
+/// Restores and checks the state of a generation's rank; returns the bytes by source.
 async fn restored(controller: &FakeController, client: RankClient, step: u64, times: usize) -> RestoreBytes {
     let read = tokio::task::spawn_blocking(move || {
         let (mut client, saved) = (client, state_of(step));
@@ -201,8 +201,8 @@ async fn restored(controller: &FakeController, client: RankClient, step: u64, ti
     controller.wait("word of the restore", told).await
 }
 
-/// The image of the newest checkpoint is in memory still when its agent is killed: the next agent finds it, and nothing is
-/// read from disk. When the job is over nothing is left.
+/// The image of the newest checkpoint is still in memory when its agent is killed: the next agent finds it, and
+/// nothing is read from disk. When the job is over nothing is left.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_was_killed_finds_its_arenas_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -238,7 +238,7 @@ async fn an_agent_that_was_killed_finds_its_arenas_again() {
     assert_eq!((from.arena, from.peer, from.disk), (3_000_077, 0, 0));
     drop(agent);
 
-    // The job ends on this node: what is left of it in memory goes, here and in the keeper.
+    // The job ends on this node: its remaining images are released, here and in the keeper.
     let agent = Process::start(&state, &controller);
     controller.joined(3).await;
     let stop = Order::Stop {
@@ -257,7 +257,7 @@ async fn an_agent_that_was_killed_finds_its_arenas_again() {
             grace_ms: 0,
         })
         .await;
-    // Orders are carried out one after the other: who has answered this one has done what came before.
+    // Orders are carried out in sequence: an answer to this one proves that earlier ones are done.
     let later = JobId::from("later");
     controller
         .order(&Order::Fence {

@@ -1,4 +1,4 @@
-//! An agent that is killed again and again, or left alone by its controller: whatever was written is found once.
+//! Agents that are killed again and again, or have no controller: every record is found once.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,9 +20,9 @@ use support::{FakeController, NOBODY};
 const STATE: &str = "RANKGUARD_TEST_ONCE_STATE";
 const CONTROLLER: &str = "RANKGUARD_TEST_ONCE_CONTROLLER";
 const SMALL_DISK: &str = "RANKGUARD_TEST_ONCE_SMALL_DISK";
-/// How much of the heavy tests is done, percent: of a hundred deaths, of ten minutes. All of it when it is not set.
+/// Part of the heavy tests that runs, in percent: of a hundred kills, of ten minutes. Default: 100.
 const HEAVY: &str = "RANKGUARD_TEST_HEAVY";
-/// Longest wait for all that was written.
+/// Longest wait for all records.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Not a test of its own: the agent process of the tests below.
@@ -42,7 +42,7 @@ async fn agent_process() {
     let _ = run(settings, std::future::pending()).await;
 }
 
-/// No file of this process may grow beyond what the spool has when the agent runs, until there is a file `room`.
+/// Limits files of this process to the spool's size at the agent's start, until there is a file `room`.
 fn small_disk(state: &Path) {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let wait = |path: PathBuf| {
@@ -51,7 +51,7 @@ fn small_disk(state: &Path) {
         }
     };
     wait(state.join("agent/agent.sock"));
-    // SAFETY: nobody else sets how this signal is taken, and to be ignored is always allowed.
+    // SAFETY: no other code sets the action of this signal, and ignoring it is always allowed.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let spool = std::fs::metadata(state.join("agent/spool.redb")).unwrap().len();
     let mut limit = getrlimit(Resource::Fsize);
@@ -63,13 +63,13 @@ fn small_disk(state: &Path) {
     setrlimit(Resource::Fsize, limit).unwrap();
 }
 
-/// That share of a heavy test's size which is wanted.
+/// Returns the configured part of a heavy test's size.
 fn heavy(all: u32) -> u32 {
     let share = std::env::var(HEAVY).map_or(100, |share| share.parse().unwrap());
     (all * share / 100).max(1)
 }
 
-/// What an agent says of a job's log that was there before it.
+/// Text of the gap that an agent reports for a job log that existed before it.
 const FIRST_START: &str = "before the agent's first start";
 
 /// Killed when dropped.
@@ -115,18 +115,18 @@ impl Logs {
             kernel_lines: 0,
             job_lines: 0,
         };
-        // What the first agent finds in a job's log is of unknown age: it leaves that out and says so.
+        // The lines that the first agent finds in a job log are of unknown age: it skips them and reports a gap.
         logs.job.write_all(b"step 0 loss 3.0\n").unwrap();
         logs
     }
 
-    /// Waits until the first agent has looked at the job's log and that is on disk: what is written from now on is new.
+    /// Waits until the first agent has polled the job log and recorded that on disk: later lines are new.
     async fn followed(controller: &FakeController) {
         let left_out = |body: &Body| matches!(body, Body::Gap { what, .. } if what.contains(FIRST_START)).then_some(());
         controller.wait_body("word of what was left out", left_out).await;
     }
 
-    /// The same of an agent whose controller hears nothing, as the agent itself tells it.
+    /// Waits for the same, by the agent's view, without a controller.
     async fn followed_by(agent: &Path) {
         let until = Instant::now() + LIMIT;
         loop {
@@ -140,7 +140,7 @@ impl Logs {
         }
     }
 
-    /// A line of each kind that was never written before, and one that says nothing.
+    /// Writes a new line of each kind, and one without meaning.
     fn write(&mut self) {
         let number = self.kernel_lines;
         self.kernel_lines += 1;
@@ -152,7 +152,7 @@ impl Logs {
         self.kernel.write_all(text.as_bytes()).unwrap();
         let number = self.job_lines;
         self.job_lines += 1;
-        // Words, because lines that differ in numbers only are one event.
+        // Distinct words, because lines that differ only in numbers are one event.
         let word: String = format!("{number:06}")
             .bytes()
             .map(|digit| char::from(digit - b'0' + b'a'))
@@ -162,7 +162,8 @@ impl Logs {
     }
 }
 
-/// How often each line was found: by what is different in it. The same number is the same evidence, however often it comes.
+/// Counts how often each line was found, by its distinct part. The same sequence number is the same evidence, however
+/// often it arrives.
 fn found(evidence: &[Evidence]) -> (BTreeMap<String, u32>, BTreeMap<String, u32>) {
     let by_number: BTreeMap<u64, &Evidence> = evidence.iter().map(|one| (one.id.seq.0, one)).collect();
     let (mut kernel, mut job) = (BTreeMap::new(), BTreeMap::new());
@@ -179,7 +180,7 @@ fn found(evidence: &[Evidence]) -> (BTreeMap<String, u32>, BTreeMap<String, u32>
     (kernel, job)
 }
 
-/// Waits until everything was found, and then a while for what comes twice; says what is wrong.
+/// Waits until every line was found, and then a while for duplicates; panics with the difference.
 async fn all_once(controller: &FakeController, logs: &Logs) {
     let until = Instant::now() + LIMIT;
     let told = loop {
@@ -213,7 +214,7 @@ async fn rounds(rounds: u32) {
     let mut agent = Process::start(dir.path(), &address);
     Logs::followed(&controller).await;
     for round in 0..rounds {
-        // Deaths at moments that differ: while lines are held, committed, sent, acknowledged.
+        // Kills at different moments: while lines are held, committed, sent, acknowledged.
         let lines = 3 + round % 7;
         for _ in 0..lines {
             logs.write();
@@ -228,11 +229,11 @@ async fn rounds(rounds: u32) {
     }
     all_once(&controller, &logs).await;
     drop(agent);
-    // Nothing comes twice from who follows, either.
+    // A follower receives no duplicates, either.
     let _last = Process::start(dir.path(), &address);
     logs.write();
     all_once(&controller, &logs).await;
-    // Numbers have no gaps and one meaning each.
+    // Sequence numbers have no gaps, and one content each.
     let mut meanings: BTreeMap<u64, String> = BTreeMap::new();
     for one in controller.all() {
         let meaning = format!("{:?} {:?} {:?}", one.source, one.entity, one.body);
@@ -245,7 +246,7 @@ async fn rounds(rounds: u32) {
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
 }
 
-/// RG-4: an agent that comes late finds much at once, and dies as soon as the first of it has arrived.
+/// RG-4: an agent that starts late finds much at once, and is killed as soon as the first of it has arrived.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_found_at_once_is_told_once_by_whoever_dies_while_it_is_sent() {
     let dir = tempfile::tempdir().unwrap();
@@ -281,7 +282,7 @@ async fn every_line_is_found_once_over_a_hundred_deaths_of_the_agent() {
     rounds(heavy(100)).await;
 }
 
-/// RG-5: without a controller, and with deaths meanwhile; then everything comes in order, once.
+/// RG-5: without a controller, and with kills meanwhile; then everything arrives in order, once.
 async fn alone(time: Duration) {
     let dir = tempfile::tempdir().unwrap();
     let mut logs = Logs::new(dir.path());
@@ -302,7 +303,7 @@ async fn alone(time: Duration) {
     let controller = FakeController::start(true).await;
     let _agent = Process::start(dir.path(), &controller.address.to_string());
     all_once(&controller, &logs).await;
-    // In order and without a gap. A session that breaks, as on a machine that is busy, brings some of it again.
+    // In order and without a gap. A session that breaks, as on a busy machine, sends some of it again.
     let mut newest = 0;
     for one in controller.all() {
         let number = one.id.seq.0;
@@ -322,7 +323,7 @@ async fn ten_minutes_without_a_controller_lose_nothing() {
     alone(Duration::from_secs(heavy(600).into())).await;
 }
 
-/// RG-4: what cannot be written is kept until it can be.
+/// RG-4: evidence that cannot be written is retained until it can be.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_loses_nothing_and_is_written_again_when_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
@@ -343,7 +344,7 @@ async fn a_full_disk_loses_nothing_and_is_written_again_when_there_is_room() {
         assert!(Instant::now() < until, "the agent runs");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    // It is full when what is written is not on disk a while later.
+    // The disk is full if new evidence is not on disk a while later.
     let state = dir.path().join("agent");
     Logs::followed_by(&state).await;
     let last = || rankguard_agent::ask_agent(&state, LIMIT).unwrap().spool.last;

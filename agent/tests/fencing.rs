@@ -1,5 +1,5 @@
-//! RG-3: when a generation ends, every process of it ends, whatever the processes did to get away and whatever became of the
-//! agent. Processes are found by a number in their command line that no other process of this machine has.
+//! RG-3: when a generation ends, every process of it ends, however the processes tried to escape and whatever happened
+//! to the agent. Processes are found by a number in their command line that no other process of this machine has.
 
 #![allow(clippy::unwrap_used)]
 #![allow(
@@ -23,7 +23,7 @@ use support::{FakeController, LIMIT, launch};
 const STATE: &str = "RANKGUARD_TEST_FENCING_STATE";
 const CONTROLLER: &str = "RANKGUARD_TEST_FENCING_CONTROLLER";
 const GROUPS: &str = "RANKGUARD_TEST_FENCING_GROUPS";
-/// How much of the heavy test is done, percent of 20 rounds a row. 10 percent when it is not set.
+/// Part of the heavy test that runs, in percent of 20 rounds per row. Default: 10.
 const HEAVY: &str = "RANKGUARD_TEST_HEAVY";
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -75,14 +75,14 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-/// Seconds to sleep that no other process of this machine sleeps.
+/// Returns a sleep in seconds that no other process of this machine uses.
 fn unique_sleep() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     format!("300.{}0{count}1", std::process::id())
 }
 
-/// Numbers of the live processes with this word in their command line.
+/// Returns the ids of the live processes with this word in their command line.
 fn processes_with(word: &str) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -103,7 +103,7 @@ async fn until(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) -> 
     started.elapsed()
 }
 
-/// A rank's script and the number of processes with the word that it comes to at least.
+/// Process tree of a rank's script, with the minimum number of processes with the word.
 #[derive(Debug, Clone, Copy)]
 enum Tree {
     /// Children in the rank's own group.
@@ -144,7 +144,7 @@ fn job_launch(job: &str, generation: u64, script: &str) -> Launch {
     order
 }
 
-/// Starts a tree and waits until all of it runs; the number of the rank's process.
+/// Starts a tree and waits until all of it runs; returns the id of the rank's process.
 async fn start_tree(controller: &FakeController, job: &str, generation: u64, tree: Tree, word: &str) -> u32 {
     let (script, count) = tree.script(word);
     let before = controller.all().len();
@@ -159,7 +159,7 @@ async fn start_tree(controller: &FakeController, job: &str, generation: u64, tre
         })
     };
     let pid = controller.wait("start", started).await;
-    // A subshell that is about to become another program or to end is listed, too: the tree is whole when it is listed twice.
+    // A subshell that is about to exec or to end is listed, too: the tree is complete when it is listed twice.
     let mut listed = Vec::new();
     until("the whole tree", LIMIT, || {
         let now = processes_with(word);
@@ -195,7 +195,7 @@ fn stop(job: &str, generation: u64, grace_ms: u64) -> Order {
     }
 }
 
-/// The count and the names of the answer to a fence or a stop.
+/// Returns count and names from the answer to a fence.
 fn fenced(body: &Body) -> Option<(u32, Vec<String>)> {
     match body {
         Body::Fenced { ended, left, .. } => Some((*ended, left.clone())),
@@ -217,7 +217,7 @@ enum Fault {
     KillSupervisor,
 }
 
-/// One round: a tree runs, the fault strikes, and no process is left in time. Gives how long that took.
+/// Runs one round: a tree runs, the fault occurs, and no process is left in time. Returns the duration.
 async fn strike(tree: Tree, fault: Fault, with_groups: bool) -> Duration {
     let dir = tempfile::tempdir().unwrap();
     let controller = FakeController::start(true).await;
@@ -239,7 +239,7 @@ async fn strike(tree: Tree, fault: Fault, with_groups: bool) -> Duration {
     let what = format!("the end of {tree:?} after {fault:?}, groups {with_groups}");
     let took = until(&what, limit, || processes_with(&word).is_empty()).await;
     if matches!(fault, Fault::KillSupervisor) {
-        // The agent goes on: the rank's end is reported, and another generation runs.
+        // The agent continues: the rank's end is reported, and another generation runs.
         let exited = |body: &Body| matches!(body, Body::RankExited { .. }).then_some(());
         controller.wait_body("exit", exited).await;
         let again = unique_sleep();
@@ -253,7 +253,7 @@ async fn strike(tree: Tree, fault: Fault, with_groups: bool) -> Duration {
     took
 }
 
-/// The rows of the issue that are about one node. `RANKGUARD_TEST_HEAVY=100` does 20 rounds of each.
+/// All combinations of tree and fault on one node. `RANKGUARD_TEST_HEAVY=100` runs 20 rounds of each.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_process_is_left_after_any_fault() {
     let share = std::env::var(HEAVY).map_or(10, |share| share.parse().unwrap());
@@ -279,7 +279,7 @@ async fn a_fork_bomb_ends_with_its_agent() {
     }
 }
 
-/// A fence and a stop end daemons, count them, and leave another job alone.
+/// A fence and a stop end daemons, count them, and do not affect another job.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_the_named_job_ends_and_what_ended_is_counted() {
     for with_groups in [true, false] {
@@ -321,7 +321,7 @@ async fn a_stop_of_nothing_is_answered() {
     assert_eq!(answer, (0, Vec::new()));
 }
 
-/// Agent and supervisor are killed together: what is left ends before the next agent joins.
+/// Agent and supervisor are killed together: the leftovers end before the next agent joins.
 #[tokio::test(flavor = "multi_thread")]
 async fn leftovers_of_a_killed_agent_and_supervisor_end_before_the_next_agent_joins() {
     for (tree, with_groups) in [(Tree::Session, false), (Tree::Daemon, true)] {
@@ -354,7 +354,7 @@ async fn leftovers_of_a_killed_agent_and_supervisor_end_before_the_next_agent_jo
     }
 }
 
-/// A rank that ends by itself takes its daemons along.
+/// The daemons of a rank end when it exits by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rank_that_ends_leaves_no_daemon() {
     for with_groups in [true, false] {

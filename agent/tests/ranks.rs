@@ -1,4 +1,4 @@
-//! Real processes under a real agent: started, fenced, stopped, and never left behind.
+//! Real processes of a real agent: started, fenced, stopped, and never left behind.
 
 #![allow(clippy::unwrap_used)]
 
@@ -66,7 +66,7 @@ async fn a_rank_runs_and_its_exit_code_is_told_after_its_last_words() {
     .await;
 }
 
-/// What PyTorch writes to the file that its environment names comes before the exit; rubbish there is told, not believed.
+/// The dump that PyTorch writes to the configured file arrives before the exit; invalid content is reported as such.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flight_recorder_dump_is_sent_before_its_rank_ends() {
     with_agent(
@@ -119,7 +119,7 @@ async fn a_command_and_a_folder_that_do_not_exist_are_named() {
     .await;
 }
 
-/// RG-3: SIGTERM is not asked for, the whole group goes, and older generations never act again.
+/// RG-3: no SIGTERM is sent, the whole group ends, and older generations never act again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fence_kills_the_whole_group_and_refuses_what_is_stale() {
     with_agent(
@@ -189,7 +189,8 @@ async fn a_repeated_launch_starts_nothing_twice() {
             controller.order(&order).await;
             controller.wait_body("start", started).await;
             controller.order(&order).await;
-            // Orders are carried out in turn: when the fence is answered, the launch before it has been dealt with.
+            // Orders are carried out in sequence: the answer to the fence proves that the launch before it was
+            // handled.
             controller.order(&fence(1, false)).await;
             controller
                 .wait_body("fenced", |body| matches!(body, Body::Fenced { .. }).then_some(()))
@@ -205,7 +206,7 @@ async fn a_repeated_launch_starts_nothing_twice() {
     .await;
 }
 
-/// Starts a rank that does this when it is asked to end, and waits until it would.
+/// Starts a rank that runs `then` on SIGTERM, and waits until its handler is installed.
 async fn asked_to_end(controller: &FakeController, dir: &Path, generation: u64, then: &str) {
     let note = dir.join(generation.to_string());
     let script = format!("trap '{then}' TERM; : > \"$0\"; while :; do sleep 0.05; done");
@@ -256,7 +257,7 @@ async fn what_a_rank_started_ends_when_the_rank_does() {
             let child: u32 = std::fs::read_to_string(&note).unwrap().trim().parse().unwrap();
             let ended = gone(child).await;
             if !ended {
-                // Leave nothing behind, also when this test fails: the number is our own grandchild's.
+                // Ends the test's own grandchild, also when this test fails.
                 let pid = rustix::process::Pid::from_raw(i32::try_from(child).unwrap()).unwrap();
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
@@ -309,8 +310,8 @@ async fn a_clean_end_leaves_no_supervisor_and_no_control_group() {
     }
 }
 
-/// A spot notice is a SIGTERM: the controller hears of it while the ranks still run, and they run until what they have done is
-/// committed.
+/// A spot notice is a SIGTERM: the controller is informed while the ranks still run, and they run until their steps
+/// are committed.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_is_asked_to_end_waits_for_one_more_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
@@ -333,7 +334,7 @@ async fn an_agent_that_is_asked_to_end_waits_for_one_more_checkpoint() {
             let client = client.await.unwrap();
             let stepped = |body: &Body| matches!(body, Body::Progress { step: Step(7), .. }).then_some(());
             controller.wait_body("progress", stepped).await;
-            // This goes on beside the agent's end.
+            // Runs concurrently with the agent's end.
             *keeps.lock().unwrap() = Some(tokio::spawn(async move {
                 let announced = |journal: &support::Journal| {
                     let marks = journal.evidence.iter().flat_map(|evidence| &evidence.marks);
@@ -361,7 +362,7 @@ async fn an_agent_that_is_asked_to_end_waits_for_one_more_checkpoint() {
     keeps.await.unwrap();
 }
 
-/// A call reaches a rank that was still starting, and what the rank cannot keep reaches the controller.
+/// A call reaches a rank that was still starting, and a step that the rank misses is reported to the controller.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_called_step_reaches_the_rank_and_a_missed_one_the_controller() {
     let folder = tempfile::tempdir().unwrap();
@@ -384,7 +385,7 @@ async fn a_called_step_reaches_the_rank_and_a_missed_one_the_controller() {
             let missed = tokio::task::spawn_blocking(move || {
                 let until = Instant::now() + LIMIT;
                 let mut client = client_at(&place, 1);
-                // Until the call is there: a rank never waits for one.
+                // Until the call has arrived: a rank never waits for one.
                 while !client.due(Step(3)) && Instant::now() < until {
                     std::thread::sleep(Duration::from_millis(5));
                     client = client_at(&place, 1);
@@ -415,7 +416,7 @@ async fn old_ranks_end_although_the_fence_cannot_be_written() {
         |controller| async move {
             controller.order(&Order::Launch(launch(1, &["sleep", "300"]))).await;
             let pid = controller.wait_body("start", started).await;
-            // The file that is to replace the fences cannot be made.
+            // The temporary file of the fences cannot be created.
             let state_dir: &PathBuf = state_dir.get().unwrap();
             std::fs::create_dir(state_dir.join("fences.tmp")).unwrap();
             controller.order(&fence(2, false)).await;

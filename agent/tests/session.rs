@@ -1,4 +1,4 @@
-//! The session with a controller: what arrives, in which order, and what happens when it breaks.
+//! Session with a controller: content and order of the evidence, and behaviour when the session breaks.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,7 +45,7 @@ async fn absent_collectors_say_so_once_and_numbers_have_no_gaps() {
     assert_eq!(gaps.len(), told, "each once: {gaps:?}");
 }
 
-/// RG-5: what happened without a controller arrives when there is one.
+/// RG-5: evidence from the time without a controller arrives when there is one.
 #[tokio::test(flavor = "multi_thread")]
 async fn evidence_waits_for_a_controller_that_comes_later() {
     let dir = tempfile::tempdir().unwrap();

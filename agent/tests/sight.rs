@@ -1,4 +1,4 @@
-//! What an agent sees and does when it is asked: a rank that hangs, a job's needs, the way to another node.
+//! Hang evidence, preflight and link measurement of an agent.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,14 +16,14 @@ use support::agent::{client_at, tells_its_socket, with_agent};
 use support::{FakeController, NOBODY, launch};
 use tempfile::TempDir;
 
-/// Looks at ranks often, and takes little silence for a hang.
+/// Polls ranks often, and treats a short silence as a hang.
 fn impatient(settings: &mut Settings) {
     settings.intervals.ranks = Duration::from_millis(20);
     settings.intervals.stall = Duration::from_millis(300);
     settings.flight_recorder_pipe = true;
 }
 
-/// Starts a rank that makes ten steps and then none, with this in its shell after it has started.
+/// Starts a rank that completes ten steps and then none, with this text in its shell after the start.
 async fn silent_rank(controller: &FakeController, env: &[(&str, String)], script: &str) -> (TempDir, RankClient) {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("socket");
@@ -44,7 +44,7 @@ async fn silent_rank(controller: &FakeController, env: &[(&str, String)], script
     (folder, steps.await.unwrap())
 }
 
-/// The evidence that carries a mark of this signature.
+/// Returns the evidence that carries a mark of this signature.
 async fn marked(controller: &FakeController, signature: &str) -> Evidence {
     let carries = |evidence: &&Evidence| evidence.marks.iter().any(|mark| mark.signature == signature);
     controller
@@ -70,7 +70,7 @@ async fn a_rank_that_makes_no_more_steps_is_told_with_where_its_process_stands()
     .await;
 }
 
-/// As PyTorch's watchdog does it: whatever comes through the pipe makes it dump to the file that its environment names.
+/// As in PyTorch's watchdog: any input on the pipe makes it dump to the configured file.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_rank_is_asked_for_its_flight_recorder_and_what_it_dumps_is_sent() {
     with_agent(impatient, |controller| async move {
@@ -88,7 +88,7 @@ async fn a_silent_rank_is_asked_for_its_flight_recorder_and_what_it_dumps_is_sen
     .await;
 }
 
-/// The job says where its RAS threads listen; the rank that they say is behind is in the evidence.
+/// The job configures the address of its RAS threads; the evidence names the rank that they report as behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn nccls_own_threads_are_asked_about_a_silent_job() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -117,7 +117,7 @@ async fn nccls_own_threads_are_asked_about_a_silent_job() {
     assert_eq!(spoken, ("CLIENT PROTOCOL 2".to_owned(), "VERBOSE STATUS".to_owned()));
 }
 
-/// What NCCL answers, in its form.
+/// A response in NCCL's format.
 const RAS: &str = "\
 NCCL version 2.28.3 compiled with CUDA 13.0
 
@@ -177,7 +177,7 @@ async fn a_job_that_lacks_something_is_answered_with_what_and_with_what_must_be_
     .await;
 }
 
-/// The ways between nodes are a part of the answer of the one that is told to look.
+/// The links between nodes are part of the answer of the node that measures them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_nobody_reaches_is_named_by_the_one_that_measures() {
     with_agent(
@@ -199,7 +199,7 @@ async fn a_node_that_nobody_reaches_is_named_by_the_one_that_measures() {
                 workdir: None,
                 write_paths: Vec::new(),
                 deadline_ms: 20_000,
-                // One agent stands for three nodes that are well.
+                // One agent stands for three healthy nodes.
                 between: vec![
                     peer("a", &address),
                     peer("b", &address),
@@ -214,7 +214,7 @@ async fn a_node_that_nobody_reaches_is_named_by_the_one_that_measures() {
                 _ => None,
             };
             let failed = controller.wait_body("answer", answer).await;
-            // On a machine that is busy with other things the ways of the rest may differ, too.
+            // On a busy machine the links between the other nodes may differ, too.
             let told = failed.iter().find(|it| it.check == "between" && it.subject == "c");
             assert_eq!(told.map(|it| it.class.as_str()), Some("network-slow"), "{failed:?}");
         },

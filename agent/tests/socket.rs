@@ -1,5 +1,5 @@
-//! RG-13: at the agent's socket a rank is spoken for by its own processes only. The agent, its ranks and the strangers are
-//! processes of their own here, because the kernel is asked who they are.
+//! RG-13: only a rank's own processes may act for it at the agent's socket. The agent, its ranks and the foreign
+//! processes are separate processes here, because the check uses the kernel's credentials.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ use support::{FakeController, LIMIT, launch};
 
 const STATE: &str = "RANKGUARD_TEST_STATE";
 const CONTROLLER: &str = "RANKGUARD_TEST_CONTROLLER";
-/// Where the rank process writes how it was received, and which rank it claims to be.
+/// File to which the rank process writes how it was received, and the rank that it claims to be.
 const OUTCOME: &str = "RANKGUARD_TEST_OUTCOME";
 const CLAIM: &str = "RANKGUARD_TEST_CLAIM";
 
@@ -36,7 +36,7 @@ async fn agent_process() {
     let _ = run(settings(Path::new(&state), &controller), std::future::pending()).await;
 }
 
-/// Not a test of its own: a rank that makes a step in the name of the rank it claims to be.
+/// Not a test of its own: a rank process that reports a step for the rank that it claims to be.
 #[test]
 fn rank_process() {
     let Ok(outcome) = std::env::var(OUTCOME) else { return };
@@ -48,7 +48,7 @@ fn rank_process() {
     let told = match RankClient::connect(&env) {
         Ok(client) => {
             client.expect("there is an agent").step(Step(7), None, 1.0);
-            // The mark is on its way when the process ends.
+            // The step mark is on its way when the process ends.
             std::thread::sleep(Duration::from_millis(500));
             "welcome".to_owned()
         }
@@ -79,7 +79,7 @@ impl Drop for Process {
     }
 }
 
-/// What a rank process told, once it has.
+/// Waits for and returns the output of a rank process.
 async fn outcome(path: &Path) -> String {
     let until = Instant::now() + LIMIT;
     loop {
@@ -91,7 +91,7 @@ async fn outcome(path: &Path) -> String {
     }
 }
 
-/// Two ranks that run a shell script each, in which `$RANK_PROCESS` speaks for a rank.
+/// Starts two ranks, each with a shell script in which `$RANK_PROCESS` acts for a rank.
 async fn ranks(dir: &Path, controller: &FakeController, script: &str) {
     let program = std::env::current_exe().unwrap();
     let words = format!("{} rank_process --exact --nocapture", program.display());
@@ -121,7 +121,7 @@ fn hello(stream: &mut UnixStream) {
     stream.write_all(&frame::encode(&message)).unwrap();
 }
 
-/// The first message of the agent; `None` where it closed the connection.
+/// Returns the first message of the agent; `None` if it closed the connection.
 fn heard(stream: &mut UnixStream) -> Option<Heard> {
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let (mut reader, mut bytes) = (FrameReader::new(), [0; 4096]);
@@ -145,7 +145,7 @@ async fn a_rank_is_spoken_for_by_its_own_processes_and_by_no_other() {
     let controller = FakeController::start(true).await;
     let _agent = Process::agent(&state, &controller);
     controller.joined(1).await;
-    // Each rank speaks for itself: as a child, and as a child in a session of its own. Then for the other one.
+    // Each rank acts for itself: as a child, and as a child in a session of its own. Then for the other one.
     let script = "export RANKGUARD_TEST_OUTCOME\n\
                   RANKGUARD_TEST_OUTCOME=$OUT/own-$RANK $RANK_PROCESS\n\
                   RANKGUARD_TEST_OUTCOME=$OUT/session-$RANK setsid $RANK_PROCESS\n\
@@ -161,7 +161,7 @@ async fn a_rank_is_spoken_for_by_its_own_processes_and_by_no_other() {
         assert!(told.contains(&format!("belongs to rank {rank} of job train")), "{told}");
     }
 
-    // This process started the agent and is no rank's.
+    // This process started the agent and belongs to no rank.
     let told = tokio::task::spawn_blocking(move || {
         let mut stream = UnixStream::connect(state.join("ranks.sock")).unwrap();
         hello(&mut stream);
@@ -192,7 +192,7 @@ async fn connections_that_say_nothing_end_and_are_bounded() {
     let socket = state.join("ranks.sock");
     let ended = tokio::task::spawn_blocking(move || {
         let connect = || UnixStream::connect(&socket).unwrap();
-        // One that claims a message of 60 MiB before it says who it is.
+        // One that announces a message of 60 MiB before it identifies itself.
         let mut large = connect();
         large.write_all(&(60_u32 << 20).to_le_bytes()).unwrap();
         assert_eq!(heard(&mut large), None);
@@ -204,7 +204,7 @@ async fn connections_that_say_nothing_end_and_are_bounded() {
         silent.iter_mut().filter_map(heard).count()
     });
     assert_eq!(ended.await.unwrap(), 0, "all of them are closed, and none is answered");
-    // The agent serves on.
+    // The agent still serves connections.
     ranks(
         dir.path(),
         &controller,

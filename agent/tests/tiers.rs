@@ -1,4 +1,4 @@
-//! Checkpoints of a running agent: what goes on to the object store, what comes back from there, and what is not written twice.
+//! Checkpoints of a running agent: mirroring to the object store, restores from it, and deduplicated writes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 
 type Tensors = Vec<(TensorBox, Vec<u8>)>;
 
-/// Eight tensors, of which a step changes as many as are told.
+/// Eight tensors, of which a step changes the given number.
 fn state(step: u64, changed: usize) -> Tensors {
     let tensor = |nth: usize| {
         let seed = if nth < changed { step } else { 0 };
@@ -54,7 +54,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Plays a story beside the agent, which ends in order afterwards.
+    /// Runs a test body beside the agent, which ends in order afterwards.
     async fn play<F: Future<Output = Self>>(story: impl FnOnce(Self) -> F) {
         let dir = tempfile::tempdir().unwrap();
         let controller = FakeController::start(true).await;
@@ -71,7 +71,7 @@ impl Scene {
         drop(scene);
     }
 
-    /// Starts a generation and speaks for its rank.
+    /// Starts a generation and connects as its rank.
     async fn rank(&self, generation: u64, restore: Option<CheckpointId>) -> RankClient {
         let place: PathBuf = self.dir.path().join(format!("socket-{generation}"));
         let mut order = launch(generation, &["sh", "-c", &tells_its_socket(&place)]);
@@ -87,7 +87,7 @@ impl Scene {
             .unwrap()
     }
 
-    /// Saves a state, commits it as a controller does and says so.
+    /// Saves a state, and commits and announces it as a controller does.
     async fn save(
         &self,
         client: RankClient,
@@ -98,7 +98,7 @@ impl Scene {
         self.save_leaving(client, at, parent, tensors, None).await
     }
 
-    /// The same, with what the rules of the job leave.
+    /// Does the same with the retention decision of the job.
     async fn save_leaving(
         &self,
         client: RankClient,
@@ -135,7 +135,7 @@ impl Scene {
         client
     }
 
-    /// Waits for word that a checkpoint is in the object store.
+    /// Waits for the report that a checkpoint is in the object store.
     async fn mirrored(&self, step: u64) {
         let told = |journal: &support::Journal| {
             let there = journal.evidence.iter().find(|evidence| {
@@ -210,7 +210,8 @@ async fn what_is_committed_goes_to_the_object_store_and_heals_from_there() {
     .await;
 }
 
-/// What the rules of the job do not leave goes out of the object store too, once the commit that said so is there.
+/// Checkpoints that the job's rules do not retain are removed from the object store, too, after the commit that
+/// reported it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_object_store_keeps_what_the_rules_leave() {
     Scene::play(|scene| async move {
@@ -238,7 +239,7 @@ async fn the_object_store_keeps_what_the_rules_leave() {
             scene.mirrored(step).await;
             there(left).await;
         }
-        // Where nobody has said what stays, all does.
+        // Without a retention decision everything is retained.
         let client = scene.save(client, id(9, 1), None, state(9, 8)).await;
         scene.mirrored(9).await;
         there(&[5, 7, 8, 9]).await;
@@ -248,7 +249,8 @@ async fn the_object_store_keeps_what_the_rules_leave() {
     .await;
 }
 
-/// Chunks that have not changed since the last checkpoint are not written again, and a restore finds them where they are.
+/// Chunks that have not changed since the last checkpoint are not written again, and a restore finds them where they
+/// are.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_save_after_a_commit_writes_what_has_changed() {
     Scene::play(|scene| async move {

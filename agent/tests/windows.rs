@@ -70,7 +70,7 @@ async fn commit(controller: &FakeController, store: &Store, step: u64) {
     store.commit(&manifest).unwrap();
 }
 
-/// RG-2: at once, beside the training, and back by the next generation: the bytes that were saved.
+/// RG-2: saves while the training continues, and restores the saved bytes in the next generation.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_state_larger_than_its_window_is_saved_and_restored() {
     with_agent(
@@ -127,7 +127,7 @@ async fn a_state_larger_than_its_window_is_saved_and_restored() {
                 assert_eq!((restored.step, &restored.states[0].1), (Step(20), &json!({"at": 20})));
                 let nothing = client.restore(&[]).unwrap().unwrap();
                 assert_eq!(nothing.states.len(), 1);
-                // The window that the restore came through serves the next save.
+                // The window of the restore serves the next save.
                 let saved = client.checkpoint(Step(30), &lent(&state(30)), &json!({})).unwrap();
                 assert_eq!(saved.outcome, SaveOutcome::Sealed);
             })
@@ -144,7 +144,7 @@ async fn a_state_larger_than_its_window_is_saved_and_restored() {
     .await;
 }
 
-/// A folder that cannot be made: the attempt is void and told, and the trainer notices nothing of it.
+/// A folder that cannot be created: the attempt is void and reported, and the trainer is unaffected.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_refuses_makes_the_attempt_void_and_training_goes_on() {
     with_agent(

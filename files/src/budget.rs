@@ -9,39 +9,39 @@ use thiserror::Error;
 
 /// Time for each file, independent of its size.
 const FILE_TIME: Duration = Duration::from_secs(20);
-/// More time for each MiB of a file as it lies on disk.
+/// Additional time for each MiB of a file on disk.
 const FILE_TIME_PER_MIB: Duration = Duration::from_secs(2);
 
-/// Time that a writer of a pipe may be silent.
+/// Longest time that a pipe's writer may be silent.
 const PIPE_WAIT: Duration = Duration::from_secs(60);
 
 /// Limits of one command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadLimits {
-    /// Bytes of text that are read, after unpacking, of all files together; none means [`ReadLimits::TEXT_BYTES`], and for
-    /// packed files the ratio as well.
+    /// Maximum bytes of unpacked text of all files together; `None` means [`ReadLimits::TEXT_BYTES`], and for packed
+    /// files the ratio limit as well.
     pub text_bytes: Option<u64>,
-    /// Time for all files together; none gives each file 20 s and 2 s more for each MiB on disk.
+    /// Time for all files together; `None` gives each file 20 s, and 2 s more for each MiB on disk.
     pub time: Option<Duration>,
 }
 
 impl ReadLimits {
-    /// Bytes of text where no limit was given: 64 GiB.
+    /// Default limit of text bytes: 64 GiB.
     pub const TEXT_BYTES: u64 = 64 << 30;
-    /// Time for all files together where no limit was given.
+    /// Default time for all files together.
     pub const TIME: Duration = Duration::from_secs(3_600);
 }
 
-/// Why the rest of a file is not read.
+/// Limit that ended the reading of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum LimitReached {
-    /// The bytes of all files.
+    /// Bytes of all files.
     #[error("the limit of {0} bytes of text is reached; raise --read-limit")]
     Bytes(u64),
-    /// The time of one file.
+    /// Time of one file.
     #[error("the time limit of {0} s for this file is reached; raise --time-limit")]
     FileTime(u64),
-    /// The time of all files.
+    /// Time of all files.
     #[error("the time limit of {0} s for all files is reached; raise --time-limit, or name fewer files")]
     Time(u64),
 }
@@ -52,7 +52,7 @@ impl From<LimitReached> for io::Error {
     }
 }
 
-/// What is left of the limits of a command. Copies share it.
+/// Remaining budget of a command. Clones share it.
 #[derive(Debug, Clone)]
 pub struct ReadBudget {
     limits: ReadLimits,
@@ -61,7 +61,7 @@ pub struct ReadBudget {
 }
 
 impl ReadBudget {
-    /// Begins now.
+    /// Starts a budget now.
     pub fn begin(limits: ReadLimits) -> Self {
         Self {
             limits,
@@ -70,17 +70,17 @@ impl ReadBudget {
         }
     }
 
-    /// The limits that were given.
+    /// Returns the configured limits.
     pub fn limits(&self) -> ReadLimits {
         self.limits
     }
 
-    /// Time that a read of a pipe waits for its writer.
+    /// Returns the time that a read of a pipe waits for its writer.
     pub fn pipe_wait(&self) -> Duration {
         self.limits.time.unwrap_or(PIPE_WAIT)
     }
 
-    /// A reader of the text of one file that has `bytes` on disk; none for a pipe.
+    /// Returns a budgeted reader of one file that has `bytes` on disk; `None` for a pipe.
     pub fn reader<R: Read>(&self, inner: R, bytes: Option<u64>) -> BudgetedReader<R> {
         let own = FILE_TIME + FILE_TIME_PER_MIB * u32::try_from(bytes.unwrap_or(0) >> 20).unwrap_or(u32::MAX >> 8);
         let for_file = self.limits.time.is_none() && bytes.is_some();
@@ -96,7 +96,7 @@ impl ReadBudget {
         self.limits.time.unwrap_or(ReadLimits::TIME)
     }
 
-    /// Reports which limit is reached.
+    /// Returns an error if a limit is reached.
     fn check(&self) -> Result<(), LimitReached> {
         if self.begun.elapsed() >= self.total_time() {
             return Err(LimitReached::Time(self.total_time().as_secs()));
@@ -109,7 +109,7 @@ impl ReadBudget {
     }
 }
 
-/// A reader that fails with [`LimitReached`] where a limit is reached.
+/// Reader that fails with [`LimitReached`] when a limit is reached.
 pub struct BudgetedReader<R> {
     inner: R,
     budget: ReadBudget,
@@ -128,7 +128,7 @@ impl<R: Read> Read for BudgetedReader<R> {
             let left = usize::try_from(self.budget.left.get()).unwrap_or(usize::MAX);
             out.len().min(left)
         } else {
-            // A file that ends at the limit is read whole.
+            // Allows one more byte, so that a file that ends exactly at the limit is read whole.
             out.len().min(1)
         };
         let read = self.inner.read(&mut out[..room])?;

@@ -1,8 +1,8 @@
-//! Files: bounded reading of those that others wrote, and creation of those that hold secrets.
+//! Files: bounded reading of foreign files, and creation of secret files.
 //!
-//! A reader of foreign files must neither wait for ever nor work without bound (RG-11). [`open_regular`] accepts regular
-//! files on real file systems and refuses everything else with its name; [`open_named`] accepts a pipe as well, where a
-//! person named it, and reads it with a deadline. [`ReadBudget`] bounds bytes and time of a command, [`unpacked`] the ratio
+//! A reader of foreign files must neither wait forever nor work without bound (RG-11). [`open_regular`] accepts
+//! regular files on real file systems and refuses all others by kind; [`open_named`] also accepts a pipe, if the user
+//! named it, and reads it with a deadline. [`ReadBudget`] bounds bytes and time of a command, [`unpacked`] the ratio
 //! of packed files. [`read_text`] reads a small file whole.
 //!
 //! [`private`] writes files that only their owner can read, and never through a symbolic link.

@@ -1,4 +1,4 @@
-//! Opening files of others: what is no regular file is refused before it is opened.
+//! Opening of foreign files: a file that is not regular is refused before it is opened.
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -12,32 +12,30 @@ use thiserror::Error;
 
 use crate::pipe::DeadlinePipe;
 
-/// File systems that the kernel makes up, by the magic number of `statfs`: proc, sysfs, debugfs, tracefs. Reading their
-/// files may wait for ever or change state; `/proc/kmsg` does both.
+/// Virtual file systems of the kernel, by the magic number of `statfs`: proc, sysfs, debugfs, tracefs. Reading their
+/// files may block forever or change state; `/proc/kmsg` does both.
 const KERNEL_FILE_SYSTEMS: [i64; 4] = [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163];
 
-/// Why a file is not read.
+/// Kind of a file that is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum SpecialFile {
-    /// A folder, where a file was expected.
+    /// Folder, where a file was expected.
     #[error("a folder, not a file")]
     Folder,
-    /// A named pipe.
     #[error("a pipe, not a regular file; not read")]
     Pipe,
-    /// A socket.
     #[error("a socket, not a regular file; not read")]
     Socket,
-    /// A character or block device.
+    /// Character or block device.
     #[error("a device, not a regular file; not read")]
     Device,
-    /// A file of proc, sysfs, debugfs or tracefs.
+    /// File of proc, sysfs, debugfs or tracefs.
     #[error("a file of the kernel, which may wait for ever; copy its text to a file first (`dmesg > kernel.log`)")]
     Kernel,
 }
 
 impl SpecialFile {
-    /// The kind of a file that is not regular; none for a regular file.
+    /// Returns the kind of a file that is not regular; `None` for a regular file.
     pub fn of(kind: FileType) -> Option<Self> {
         if kind.is_file() {
             None
@@ -59,8 +57,8 @@ impl From<SpecialFile> for io::Error {
     }
 }
 
-/// Opens a regular file for reading; refuses pipes, sockets, devices, folders and files of the kernel. Symbolic links are
-/// followed. The open itself never waits.
+/// Opens a regular file for reading; refuses pipes, sockets, devices, folders and virtual files of the kernel.
+/// Symbolic links are followed. The open itself never waits.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     match open(path)? {
         (file, None) => Ok(file),
@@ -68,8 +66,8 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Opens a path that a person named: a regular file, or a pipe each read of which waits for at most `wait`. `-` is standard
-/// input.
+/// Opens a path that the user named: a regular file, or a pipe of which each read waits at most `wait`. `-` is
+/// standard input.
 pub fn open_named(path: &Path, wait: Duration) -> io::Result<NamedInput> {
     if path == Path::new("-") {
         let stdin = io::stdin().as_fd().try_clone_to_owned()?;
@@ -87,11 +85,11 @@ pub fn open_named(path: &Path, wait: Duration) -> io::Result<NamedInput> {
     })
 }
 
-/// An opened path that a person named.
+/// Opened path that the user named.
 pub struct NamedInput {
-    /// Its bytes as they lie there.
+    /// Reader of the unmodified bytes.
     pub reader: Box<dyn Read>,
-    /// Its size, bytes; none for a pipe.
+    /// Size in bytes; `None` for a pipe.
     pub bytes: Option<u64>,
 }
 
@@ -104,8 +102,8 @@ impl NamedInput {
     }
 }
 
-/// The open file, and its kind where it is no regular one. The path may name another file after the first look, so the open
-/// file is looked at again.
+/// Opens a file and returns its kind if it is not regular. The path may name another file after the first check, so
+/// the open file is checked again.
 fn open(path: &Path) -> io::Result<(File, Option<SpecialFile>)> {
     if let Some(special) = SpecialFile::of(std::fs::metadata(path)?.file_type()) {
         return Err(special.into());

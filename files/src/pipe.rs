@@ -1,4 +1,4 @@
-//! Pipes that a person named; no read waits longer than its limit.
+//! Pipes that the user named; no read waits longer than its limit.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// A pipe with a deadline for each read.
+/// Pipe with a deadline for each read.
 pub(crate) struct DeadlinePipe {
     file: File,
     wait: Duration,
 }
 
 impl DeadlinePipe {
-    /// Reads from `file`, each time for at most `wait`.
+    /// Wraps `file`; each read waits at most `wait`.
     pub(crate) fn new(file: File, wait: Duration) -> Self {
         Self { file, wait }
     }
 
-    /// Waits until there are bytes or the writer closed its end.
+    /// Waits until there are bytes or the writer has closed its end.
     fn wait(&self) -> io::Result<()> {
         let deadline = Instant::now() + self.wait;
         loop {

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Creates a folder, with those above it, that only its owner can enter; an existing one is closed to others.
+/// Creates a folder and its parents with access for its owner only; removes the access of others from an existing
+/// folder.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let metadata = fs::metadata(path)?;
@@ -17,7 +18,7 @@ pub fn create_folder(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates a file of this mode, less what the umask takes away; fails where there is one already, a symbolic link included.
+/// Creates a file of this mode, restricted by the umask; fails if the path exists, even as a symbolic link.
 pub fn create_file(path: &Path, mode: u32) -> io::Result<File> {
     OpenOptions::new()
         .write(true)
@@ -27,13 +28,13 @@ pub fn create_file(path: &Path, mode: u32) -> io::Result<File> {
         .open(path)
 }
 
-/// Replaces a file as a whole: the text is written beside it under a new name, then renamed. A symbolic link at `path` is
+/// Replaces a file atomically: writes the text beside it under a new name, then renames. A symbolic link at `path` is
 /// replaced, not followed, and a reader sees the old or the new text.
 pub fn replace_file(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let beside = path.with_file_name(name);
-    // What an earlier process of the same number left there.
+    // Left by an earlier process of the same id.
     let _ = fs::remove_file(&beside);
     let write = || {
         let mut file = create_file(&beside, mode)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::open_regular;
 
-/// The text of a regular file of at most `limit` bytes.
+/// Reads the text of a regular file of at most `limit` bytes.
 pub fn read_text(path: &Path, limit: u64) -> io::Result<String> {
     let mut text = String::new();
     open_regular(path)?.take(limit + 1).read_to_string(&mut text)?;

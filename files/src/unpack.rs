@@ -1,4 +1,4 @@
-//! Packed files as text, within a ratio.
+//! Decompression of packed files, within a ratio.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 
@@ -7,15 +7,16 @@ use thiserror::Error;
 
 use crate::zst;
 
-/// Text that a packed file may always give, bytes.
+/// Bytes of text that any packed file may expand to.
 const FREE_BYTES: u64 = 256 << 20;
-/// Text that a larger one may give for each byte on disk. Logs pack to a tenth, the most repetitive to a hundredth.
+/// Maximum text bytes for each byte on disk of a larger file. Logs compress to a tenth, the most repetitive to a
+/// hundredth.
 const RATIO: u64 = 100;
 
-/// How a file is packed, by its first bytes.
+/// Compression format of a file, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packing {
-    /// Not packed in a way that is known here.
+    /// Not compressed in a known format.
     Plain,
     /// gzip, any number of members.
     Gzip,
@@ -24,7 +25,7 @@ pub enum Packing {
 }
 
 impl Packing {
-    /// The packing of a file that begins so.
+    /// Detects the format from the first bytes of a file.
     pub fn of(head: &[u8]) -> Self {
         if head.starts_with(&[0x1f, 0x8b]) {
             Self::Gzip
@@ -36,15 +37,15 @@ impl Packing {
     }
 }
 
-/// A packed file holds more text than one of its size may.
+/// A packed file expands to more text than its size allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
     "it holds more than {0} bytes of text, over {RATIO} times its size on disk; unpack it and name the unpacked file"
 )]
 pub struct RatioLimit(u64);
 
-/// The text of a file, unpacked by the format of its first bytes. `packed_bytes` is its size on disk, and the ratio of packed files is
-/// bounded where it is given.
+/// Returns a reader of a file's text, decompressed by the format of its first bytes. `packed_bytes` is its size on
+/// disk; if given, it bounds the ratio of packed files.
 pub fn unpacked(mut packed: Box<dyn BufRead>, packed_bytes: Option<u64>) -> io::Result<Box<dyn BufRead>> {
     let text: Box<dyn Read> = match Packing::of(packed.fill_buf()?) {
         Packing::Plain => return Ok(packed),
@@ -58,12 +59,12 @@ pub fn unpacked(mut packed: Box<dyn BufRead>, packed_bytes: Option<u64>) -> io::
     Ok(Box::new(BufReader::with_capacity(1 << 16, text)))
 }
 
-/// The text of a packed file of `packed_bytes`, up to the ratio.
+/// Limits the text of a packed file of `packed_bytes` to the ratio.
 pub fn within_ratio(text: impl Read, packed_bytes: u64) -> impl Read {
     WithinRatio::new(text, packed_bytes)
 }
 
-/// Text of a packed file, up to the ratio.
+/// Reader that enforces the ratio.
 struct WithinRatio<R> {
     text: R,
     limit: u64,

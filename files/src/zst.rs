@@ -1,16 +1,16 @@
-//! Zstandard files: all frames one after the other, in bounded memory.
+//! Zstandard files: all frames in sequence, in bounded memory.
 //!
-//! Absent: dictionaries, and the check of a frame's content checksum, which the decoder leaves out.
+//! Absent: dictionaries, and the verification of a frame's content checksum, which the decoder omits.
 
 use std::io::{self, BufRead, Read};
 
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-/// How a frame begins.
+/// First bytes of a frame.
 pub const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Unpacks while it is read. A frame whose window is larger than the decoder allows is an error.
+/// Streaming decompressor. A frame with a larger window than the decoder allows is an error.
 pub struct Unpacked<R> {
     packed: R,
     decoder: FrameDecoder,
@@ -18,7 +18,7 @@ pub struct Unpacked<R> {
 }
 
 impl<R: BufRead> Unpacked<R> {
-    /// Unpacks what `packed` gives.
+    /// Decompresses the bytes of `packed`.
     pub fn new(packed: R) -> Self {
         Self {
             packed,
@@ -27,7 +27,7 @@ impl<R: BufRead> Unpacked<R> {
         }
     }
 
-    /// Begins the next frame, past those that hold no data; false at the end of the file.
+    /// Begins the next frame, skipping frames without data; returns false at the end of the file.
     fn begin(&mut self) -> io::Result<bool> {
         loop {
             if self.packed.fill_buf()?.is_empty() {

@@ -1,4 +1,4 @@
-//! The private authority of a cluster: makes itself, and signs certificates.
+//! Private certificate authority of a cluster: creates itself, and signs certificates.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
@@ -16,31 +16,31 @@ use crate::card::{Card, DAY};
 use crate::files::Files;
 use crate::name::{Name, NameError, Role};
 
-/// The authority's own files in its directory.
+/// Files of the authority in its directory.
 const CA_CERTIFICATE: &str = "ca.pem";
 const CA_KEY: &str = "ca.key";
-/// The files of an identity in the directory it was issued into.
+/// Files of an identity in the directory that it was issued into.
 const CERTIFICATE: &str = "certificate.pem";
 const KEY: &str = "key.pem";
-/// How long before its making a certificate is valid: clocks of a cluster differ.
+/// Seconds by which a certificate is valid before its creation, because the clocks of a cluster differ.
 const LEEWAY: i64 = 300;
-/// Last moment that a certificate of today can name in the form that every reader knows: the end of 9999.
+/// Latest expiry that every reader of certificates accepts, in Unix seconds: the end of 9999.
 const FOREVER: i64 = 253_402_300_799;
 
-/// What is to be issued.
+/// Request to issue a certificate.
 #[derive(Debug, Clone)]
 pub struct Issue {
-    /// What its owner may do.
+    /// Role of the certificate's owner.
     pub role: Role,
-    /// What it is called; empty for a controller.
+    /// Name of the owner; empty for a controller.
     pub name: String,
-    /// The hosts at which it may be dialled: names and addresses.
+    /// Host names and addresses of the owner.
     pub hosts: Vec<String>,
-    /// Valid for so many days.
+    /// Validity in days.
     pub days: u32,
 }
 
-/// Why no authority was made, or nothing was issued.
+/// Failure to create an authority or to issue a certificate.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum AuthorityError {
@@ -66,7 +66,7 @@ pub enum AuthorityError {
     Random,
 }
 
-/// An authority: its directory holds its certificate and the key with which it signs.
+/// Certificate authority: its directory holds its certificate and its signing key.
 #[derive(Debug)]
 pub struct Authority {
     card: Card,
@@ -74,11 +74,11 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// Largest file of an authority, bytes.
+/// Maximum bytes of an authority's file.
 const KEY_BYTES: u64 = 1 << 20;
 
 impl Authority {
-    /// Makes one for a cluster, in a directory that only its owner can enter.
+    /// Creates an authority for a cluster, in a directory that only its owner can enter.
     pub fn create(dir: &Path, cluster: &str, days: u32) -> Result<Card, AuthorityError> {
         let name = Name::new(cluster, Role::Authority, "")?;
         let mut params = params(&name, &[], days)?;
@@ -95,7 +95,7 @@ impl Authority {
         read_back(certificate.pem().as_bytes(), &files[1])
     }
 
-    /// Opens the one in a directory.
+    /// Opens the authority of a directory.
     pub fn open(dir: &Path) -> Result<Self, AuthorityError> {
         let read = |path: &Path| {
             rankguard_files::read_text(path, KEY_BYTES).map_err(|source| AuthorityError::Io {
@@ -135,12 +135,12 @@ impl Authority {
         })
     }
 
-    /// What its own certificate says.
+    /// Returns the contents of the authority's certificate.
     pub fn card(&self) -> &Card {
         &self.card
     }
 
-    /// Makes a key, signs a certificate for it, and puts both with the authority's certificate into a directory.
+    /// Creates a key, signs a certificate for it, and writes both with the authority's certificate to a directory.
     pub fn issue(&self, wanted: &Issue, out: &Path) -> Result<(Card, Files), AuthorityError> {
         let name = Name::new(self.card.name.cluster(), wanted.role, &wanted.name)?;
         let left = self.card.days_left();
@@ -179,7 +179,7 @@ fn params(name: &Name, hosts: &[String], days: u32) -> Result<CertificateParams,
     let moment = |at: i64| date_time_ymd(1970, 1, 1) + Duration::from_secs(at.max(0).unsigned_abs());
     (params.not_before, params.not_after) = (moment(now - LEEWAY), moment(until));
     let mut serial = crate::secret::<16>().ok_or(AuthorityError::Random)?;
-    // Positive and of full length, as RFC 5280 wants it.
+    // Positive and of full length, as RFC 5280 requires.
     serial[0] = serial[0] & 0x7f | 0x40;
     params.serial_number = Some(SerialNumber::from_slice(&serial));
     params.distinguished_name.push(DnType::OrganizationName, "Rankguard");
@@ -203,7 +203,7 @@ fn host_name(host: &str) -> Result<&str, AuthorityError> {
     })
 }
 
-/// The public key in a certificate.
+/// Returns the public key of a certificate.
 fn x509_key(pem: &[u8]) -> Option<Vec<u8>> {
     use rustls::pki_types::CertificateDer;
     use rustls::pki_types::pem::PemObject as _;
@@ -229,7 +229,7 @@ fn make(dir: &Path) -> Result<(), AuthorityError> {
     })
 }
 
-/// Closes the directory of an authority to others, where there was one already.
+/// Removes the access of others from an authority's directory that existed before.
 fn close(dir: &Path) -> Result<(), AuthorityError> {
     rankguard_files::private::create_folder(dir).map_err(|source| AuthorityError::Io {
         what: "close to others",
@@ -238,7 +238,7 @@ fn close(dir: &Path) -> Result<(), AuthorityError> {
     })
 }
 
-/// Half of a pair must not be left behind because the other half was there.
+/// Checks that none of the files exists, so that a conflict does not leave half of a pair.
 fn nothing_at(files: &[PathBuf]) -> Result<(), AuthorityError> {
     match files.iter().find(|path| path.symlink_metadata().is_ok()) {
         Some(path) => Err(AuthorityError::Exists { path: path.clone() }),

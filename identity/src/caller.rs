@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, and whether it may ask for something.
+//! Identity of a connection's peer, and the check of its role.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,27 +10,27 @@ use tonic::{Request, Status};
 use crate::name::{Name, Role};
 use crate::refusals::{Refusal, Refusals};
 
-/// The other end of a connection.
+/// Peer of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// Where it is.
     pub address: Option<SocketAddr>,
-    /// Who it is; nobody knows on loopback without an identity.
+    /// Name in its certificate; `None` on loopback without an identity.
     pub name: Option<Arc<Name>>,
 }
 
 impl Caller {
-    /// Who makes a request that came over a [`Wire`](crate::Wire).
+    /// Returns the peer of a request that came over a [`Wire`](crate::Wire).
     pub fn of<T>(request: &Request<T>) -> Option<&Self> {
         request.extensions().get()
     }
 
-    /// Whether it may speak for this node: it is that node's agent, or within this machine, where nobody is asked for a name.
+    /// Returns true if the peer may act for this node: it is that node's agent, or on this machine, where no name is
+    /// required.
     pub fn speaks_for(&self, node: &NodeId) -> bool {
         self.name.as_ref().is_none_or(|name| name.is_agent_of(node))
     }
 
-    /// For messages.
+    /// Returns the peer's name for messages.
     pub fn words(&self) -> String {
         match &self.name {
             Some(name) => name.short(),
@@ -39,7 +39,8 @@ impl Caller {
     }
 }
 
-/// Lets a service be used by some roles only. Where there is no identity it lets everybody through: that is loopback.
+/// Interceptor that admits only some roles to a service. Without an identity it admits all peers, because that is
+/// loopback.
 #[derive(Debug, Clone)]
 pub struct Gate {
     service: &'static str,
@@ -48,7 +49,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A gate before a service (`the operators' door`) for these roles.
+    /// Creates the interceptor of a service (`the operators' door`) for these roles.
     pub fn new(service: &'static str, roles: &'static [Role], refusals: Refusals) -> Self {
         Self {
             service,

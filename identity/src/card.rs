@@ -1,4 +1,4 @@
-//! What a certificate says, in this crate's words. Whether it is true is the authority's signature's matter, not asked here.
+//! Contents of a certificate. Its signature is not verified here.
 
 use std::net::IpAddr;
 
@@ -9,26 +9,26 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use crate::name::Name;
 
-/// A certificate that ends within so many days is to be renewed.
+/// Remaining days below which a certificate should be renewed.
 const SOON_DAYS: f64 = 14.0;
 /// Seconds of a day.
 pub(crate) const DAY: i64 = 86_400;
 
-/// What a certificate says.
+/// Contents of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
-    /// Whose it is.
+    /// Name of the owner.
     pub name: Name,
-    /// The hosts at which its owner may be dialled: names and addresses.
+    /// Host names and addresses of the owner.
     pub hosts: Vec<String>,
-    /// Valid from, seconds since 1970.
+    /// Start of the validity, in Unix seconds.
     pub from: i64,
-    /// Valid until, seconds since 1970.
+    /// End of the validity, in Unix seconds.
     pub until: i64,
 }
 
 impl Card {
-    /// Reads the first certificate of a PEM file's text; the error says what is wrong with it.
+    /// Parses the first certificate of a PEM text; the error describes its fault.
     pub fn of_pem(text: &[u8]) -> Result<Self, String> {
         let der = CertificateDer::from_pem_slice(text).map_err(|problem| format!("holds no certificate: {problem}"))?;
         Self::of(&der)
@@ -69,17 +69,17 @@ impl Card {
         })
     }
 
-    /// How long it is valid from now on, in days; negative once it has ended.
+    /// Returns the remaining validity in days; negative after the expiry.
     pub fn days_left(&self) -> f64 {
         self.until.saturating_sub(crate::now()) as f64 / DAY as f64
     }
 
-    /// Until when it is valid.
+    /// Returns the end of the validity.
     pub fn valid_until(&self) -> Timestamp {
         Timestamp(self.until.saturating_mul(1_000_000_000))
     }
 
-    /// Whether it ends within 14 days from now on, or has ended: then it is to be renewed.
+    /// Returns true if the certificate expires within 14 days or has expired, and should be renewed.
     pub fn ends_soon(&self) -> bool {
         self.days_left() < SOON_DAYS
     }

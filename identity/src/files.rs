@@ -1,4 +1,4 @@
-//! The three files of an identity, and everything that can be wrong with them.
+//! The three files of an identity, with their checks.
 
 use std::fs::Metadata;
 use std::io::Read as _;
@@ -18,21 +18,21 @@ use crate::held::Held;
 use crate::name::Role;
 use crate::problem::{Problem, Problems};
 
-/// Longest file; a certificate has about a thousand bytes.
+/// Maximum bytes of a file; a certificate has about a thousand.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where an identity lies.
+/// Paths of an identity's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files {
-    /// The authority's certificates (PEM): one, or the old and the new while one takes the other's place.
+    /// The authority's certificates (PEM): one, or the old and the new during a replacement.
     pub ca: PathBuf,
-    /// The own certificate (PEM).
+    /// Own certificate (PEM).
     pub certificate: PathBuf,
-    /// Its key (PEM), readable by its owner only.
+    /// Key of the certificate (PEM), readable by its owner only.
     pub key: PathBuf,
 }
 
-/// How the files looked when they were read: another look means other files.
+/// Inode, size and change time of the three files; a difference means that they were replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stamp([Option<(u64, u64, i64, i64)>; 3]);
 
@@ -45,8 +45,8 @@ impl Files {
         Stamp([&self.ca, &self.certificate, &self.key].map(stamp))
     }
 
-    /// Reads all three and proves that they fit: the key is the certificate's, the authority has signed it, it is valid at
-    /// this moment, it names somebody, and nobody else can read the key.
+    /// Reads all three files and checks them together: the key belongs to the certificate, the authority has signed
+    /// it, it is valid now, it has a name, and only its owner can read the key.
     pub(crate) fn read(&self) -> Result<Held, Problems> {
         let mut problems = Vec::new();
         let mut note = |file: &Path, what: String| {

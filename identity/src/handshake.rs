@@ -1,13 +1,13 @@
-//! What both sides of a handshake say of it: one byte when it is done, and words when it fails.
+//! Result of a handshake: one byte on success, and an error message on failure.
 
 use std::io;
 
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, OtherError};
 
-/// The first byte of a TLS connection, from the listener: the caller's certificate was accepted.
+/// First byte of a TLS connection, sent by the listener: the caller's certificate was accepted.
 pub(crate) const WELCOME: u8 = 0x06;
 
-/// A failed handshake in words, whatever it failed with.
+/// Formats the error of a failed handshake.
 pub(crate) fn failed(problem: &io::Error) -> String {
     let inner = problem.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match (inner, problem.kind()) {
@@ -19,7 +19,8 @@ pub(crate) fn failed(problem: &io::Error) -> String {
     }
 }
 
-/// Why a handshake failed, as a person needs it: what the other side is, showed, or thinks of this one.
+/// Formats a TLS error for operators: the fault of the peer's certificate or protocol, or the peer's complaint about
+/// this side.
 pub(crate) fn words(problem: &Error) -> String {
     match problem {
         Error::InvalidCertificate(why) => certificate(why),
@@ -49,7 +50,7 @@ fn certificate(why: &CertificateError) -> String {
     }
 }
 
-/// What the other side said of this one.
+/// Formats an alert that the peer sent.
 fn alerted(alert: AlertDescription) -> String {
     let why = match alert {
         AlertDescription::CertificateRequired => "it demands a certificate, and was shown none",

@@ -1,4 +1,4 @@
-//! An identity that was read and found good: what handshakes are made of.
+//! Verified identity, from which TLS configurations are made.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::card::Card;
 
-/// One reading of the three files.
+/// Identity from one reading of the three files.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) card: Card,
@@ -35,7 +35,7 @@ impl Held {
         &self.roots
     }
 
-    /// How a listener shakes hands: callers must show a certificate, and none is remembered for a second connection.
+    /// Returns the TLS configuration of a listener: callers must present a certificate, and sessions are not resumed.
     pub(crate) fn server(&self, protocol: &[u8]) -> Result<Arc<ServerConfig>, rustls::Error> {
         let builder = ServerConfig::builder_with_provider(crate::provider()).with_protocol_versions(&[&TLS13])?;
         let builder = builder.with_client_cert_verifier(self.callers.clone());
@@ -45,7 +45,7 @@ impl Held {
         Ok(Arc::new(config))
     }
 
-    /// How a dialler shakes hands: `verifier` looks at whom it reached.
+    /// Returns the TLS configuration of a dialler: `verifier` checks the peer's certificate.
     pub(crate) fn client(
         &self,
         protocol: &[u8],

@@ -1,7 +1,7 @@
-//! A process's own identity: three files, read again when they change.
+//! Identity of this process: three files that are read again when they change.
 //!
-//! They are looked at again on [`Identity::reload`] (SIGHUP), at every handshake, and every hour. Files that cannot be used are
-//! refused with file and reason, once, and what was in force stays.
+//! They are checked on [`Identity::reload`] (SIGHUP), at every handshake, and every hour. Unusable files are refused
+//! once, with file and reason, and the identity in use is retained.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,12 +12,12 @@ use crate::files::{Files, Stamp};
 use crate::held::Held;
 use crate::problem::Problems;
 
-/// Between two looks at files that no handshake asks for.
+/// Interval of the checks without a handshake.
 const LOOK: Duration = Duration::from_secs(3600);
-/// Longest wait for the disk before a handshake goes on with what is known.
+/// Longest wait for the disk before a handshake continues with the identity in use.
 const DISK_LIMIT: Duration = Duration::from_secs(1);
 
-/// An identity. Cheap to clone; all clones are the same.
+/// Identity of a process. Cheap to clone; all clones share one state.
 #[derive(Clone)]
 pub struct Identity(Arc<Inner>);
 
@@ -28,24 +28,24 @@ struct Inner {
 
 #[derive(Default)]
 struct Current {
-    /// None until the files are first read.
+    /// `None` until the files are first read.
     held: Option<Arc<Held>>,
-    /// How the files looked at the last reading, good or not.
+    /// Stamp of the files at the last reading, whether it succeeded or not.
     stamp: Option<Stamp>,
     refused: u64,
 }
 
-/// How an identity stands.
+/// State of an identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
-    /// What the certificate in force says.
+    /// Contents of the certificate in use.
     pub card: Card,
-    /// How often changed files were refused.
+    /// Number of refused reloads of changed files.
     pub refused: u64,
 }
 
 impl Identity {
-    /// An identity of these files, none of which is read yet.
+    /// Creates an identity of these files without reading them.
     pub fn new(files: Files) -> Self {
         Self(Arc::new(Inner {
             files,
@@ -53,20 +53,20 @@ impl Identity {
         }))
     }
 
-    /// Where it lies.
+    /// Returns the paths of the files.
     pub fn files(&self) -> &Files {
         &self.0.files
     }
 
-    /// Reads the files, whether they have changed or not. When they cannot be used, what was in force stays.
+    /// Reads the files, whether they have changed or not. If they are unusable, the identity in use is retained.
     pub fn reload(&self) -> Result<Card, Problems> {
         let mut current = self.current();
-        // Before they are read: a change meanwhile is seen the next time.
+        // Taken before the files are read, so that a concurrent change is detected at the next check.
         current.stamp = Some(self.0.files.stamp());
         self.read(&mut current)
     }
 
-    /// What the certificate in force says; reads the files if none is.
+    /// Returns the contents of the certificate in use; reads the files if there is none.
     pub fn card(&self) -> Result<Card, Problems> {
         let mut current = self.current();
         match &current.held {
@@ -75,7 +75,7 @@ impl Identity {
         }
     }
 
-    /// How it stands, once it was read.
+    /// Returns the state of the identity; `None` before the first reading.
     pub fn standing(&self) -> Option<Standing> {
         let current = self.current();
         let held = current.held.as_ref()?;
@@ -85,7 +85,7 @@ impl Identity {
         })
     }
 
-    /// What handshakes are made of now. Files that look otherwise than before are read first; a disk that hangs is not waited for.
+    /// Returns the identity for a handshake. Changed files are read first, but a disk that hangs is not waited for.
     pub(crate) async fn held(&self) -> Result<Arc<Held>, Problems> {
         let look = self.clone();
         let look = tokio::task::spawn_blocking(move || look.look());
@@ -101,7 +101,8 @@ impl Identity {
         })
     }
 
-    /// Never ends: looks at the files every hour, and hands every look's standing to `tell`, the first at once.
+    /// Checks the files every hour, at once the first time, and passes the certificate in use to the callback. Never
+    /// returns.
     pub(crate) async fn watch(&self, mut tell: impl FnMut(&Card)) -> std::convert::Infallible {
         let mut hours = tokio::time::interval(LOOK);
         loop {
@@ -152,7 +153,7 @@ impl Identity {
     }
 
     fn current(&self) -> std::sync::MutexGuard<'_, Current> {
-        // Whole between any two statements.
+        // The state is consistent between any two statements.
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,21 +1,22 @@
-//! Who speaks on a network: one private authority a cluster, names in certificates, mutual TLS 1.3.
+//! Identity of network peers: one private authority per cluster, names in certificates, mutual TLS 1.3.
 //!
-//! A [`Name`] says who somebody is (`rankguard://prod/agent/n1`) and stands in a certificate that the cluster's
-//! [`Authority`] has signed; a [`Card`] is what a certificate says. [`Identity`] is a process's own: three files, read again
-//! when they change. [`Network`] is how a process speaks: over loopback without any of this, or with an identity to whoever has one of
-//! the same cluster. It gives out [`Wire`]s, which are authenticated streams, and [`Listener`]s of them.
+//! A [`Name`] identifies a peer (`rankguard://prod/agent/n1`) in a certificate that the cluster's [`Authority`] has
+//! signed; a [`Card`] holds the contents of a certificate. [`Identity`] is that of this process: three files that are
+//! read again when they change. [`Network`] is the transport: loopback without identity, or with an identity to any
+//! peer of the same cluster. It creates [`Wire`]s, which are authenticated streams, and [`Listener`]s of them.
 //!
 //! Invariants:
-//! - Without an identity nothing but loopback is listened on or dialled.
-//! - With one, no byte of a program is read from, or given to, somebody who has not shown a certificate of the same authority
-//!   and cluster that is valid at this moment. Nothing is resumed: every connection shows its certificate anew.
-//! - Whoever dials says whom it expects, and hears before its first byte whether the other side takes it (TLS 1.3 alone would
-//!   tell it later, as a broken connection).
-//! - A handshake has a deadline and holds up nobody else's; how many go on at once is bounded (RG-9).
-//! - Files that cannot be used never take the place of ones that can (they are refused with file and reason).
+//! - Without an identity only loopback is listened on or dialled.
+//! - With an identity, no application byte is read from, or sent to, a peer that has not presented a currently valid
+//!   certificate of the same authority and cluster. Sessions are not resumed: every connection presents its
+//!   certificate.
+//! - A dialler states the expected peer, and learns before its first byte whether that peer accepts it (TLS 1.3 alone
+//!   would report it later, as a broken connection).
+//! - A handshake has a deadline and delays no other; concurrent handshakes are bounded (RG-9).
+//! - Unusable files never replace usable ones (they are refused with file and reason).
 //!
-//! Absent: revocation (certificates are short-lived; a lost key is answered with a new authority), keys in hardware,
-//! intermediate authorities of one's own making, and what ranks say to each other, which is the job's.
+//! Absent: revocation (certificates are short-lived; the response to a lost key is a new authority), hardware keys,
+//! own intermediate authorities, and traffic between ranks, which belongs to the job.
 
 mod authority;
 mod caller;
@@ -51,19 +52,19 @@ use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 
-/// The one library of ciphers that is used here.
+/// Returns the only cryptography provider in use.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Bytes that nobody can guess; `None` where the system gives none.
+/// Returns random bytes for a secret; `None` if the system provides none.
 pub fn secret<const N: usize>() -> Option<[u8; N]> {
     let mut bytes = [0; N];
     provider().secure_random.fill(&mut bytes).ok()?;
     Some(bytes)
 }
 
-/// Seconds since 1970, by the wall clock: certificates know no other.
+/// Returns the wall-clock time in Unix seconds, the time base of certificates.
 fn now() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))

@@ -1,4 +1,4 @@
-//! Connections that come in, each handed over once its other side is known.
+//! Incoming connections, passed on after authentication.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -22,18 +22,18 @@ use crate::protocol::Protocol;
 use crate::refusals::Refusal;
 use crate::wire::Wire;
 
-/// How TLS begins: a record of type handshake.
+/// First byte of TLS: a record of type handshake.
 const HANDSHAKE: u8 = 0x16;
-/// Longest handshake.
+/// Deadline of a handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
-/// Handshakes at once; further connections wait to be accepted.
+/// Maximum concurrent handshakes; further connections wait to be accepted.
 const HANDSHAKES: usize = 256;
-/// Connections that wait to be taken.
+/// Maximum authenticated connections that wait for the server.
 const BACKLOG: usize = 16;
-/// Pause when no connection can be accepted; most likely descriptors are out, and some will be closed.
+/// Pause after a failed accept; most likely the process is out of descriptors, and some will be closed.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Streams that come in. Ends, with the handshakes that go on, when it is dropped.
+/// Stream of authenticated connections. Dropping it ends all running handshakes.
 #[derive(Debug)]
 pub struct Listener {
     wires: mpsc::Receiver<Wire>,
@@ -41,7 +41,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Shakes hands for `network` with whoever connects. That it may listen there was asked before the socket was bound.
+    /// Starts to authenticate the connections of `listener`. [`Network::may_use`] must be checked before the socket is
+    /// bound.
     pub fn new(listener: TcpListener, network: &Network, protocol: Protocol) -> Self {
         let (give, wires) = mpsc::channel(BACKLOG);
         let door = Arc::new(Door {
@@ -52,7 +53,7 @@ impl Listener {
         Self { wires, task }
     }
 
-    /// The next one; `None` when the listener has ended.
+    /// Returns the next connection; `None` once the listener has ended.
     pub async fn next(&mut self) -> Option<Wire> {
         self.wires.recv().await
     }
@@ -102,18 +103,18 @@ async fn accept(listener: TcpListener, door: Arc<Door>, give: mpsc::Sender<Wire>
     }
 }
 
-/// What every connection passes.
+/// Authentication of each connection.
 struct Door {
     network: Network,
     protocol: Protocol,
 }
 
-/// Why a connection is closed.
+/// Reason for which a connection is closed.
 type Refused = (Refusal, String);
 
 impl Door {
     async fn open(&self, stream: TcpStream, peer: SocketAddr) -> Option<Wire> {
-        // A socket that is already broken shows it at its first use.
+        // A socket that is already broken fails at its first use.
         let _ = stream.set_nodelay(true);
         let Some(identity) = self.network.identity() else {
             let caller = Caller {
@@ -136,7 +137,8 @@ impl Door {
         }
     }
 
-    /// None for somebody who was told already, and for who connects and goes without a word, as probes of load balancers do.
+    /// Authenticates a connection. Returns `None` for a peer that has been answered already, and for one that closes
+    /// without a byte, as probes of load balancers do.
     async fn shake(&self, identity: &Identity, stream: TcpStream, peer: SocketAddr) -> Result<Option<Wire>, Refused> {
         let bad = |what: String| (Refusal::Certificate, what);
         let mut first = [0; 1];

@@ -1,4 +1,4 @@
-//! Who somebody is, as a URI in the certificate: `rankguard://CLUSTER/ROLE` or `rankguard://CLUSTER/ROLE/NAME`.
+//! Name of a peer, as a URI in its certificate: `rankguard://CLUSTER/ROLE` or `rankguard://CLUSTER/ROLE/NAME`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,24 +6,24 @@ use std::str::FromStr;
 use rankguard_model::NodeId;
 
 const SCHEME: &str = "rankguard://";
-/// Longest cluster or name.
+/// Maximum bytes of a cluster or name.
 const WORD_MAX: usize = 128;
 
-/// What somebody may do.
+/// Role of a peer, which determines its rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// Signs the certificates of a cluster, and does nothing else.
     Authority,
-    /// Takes evidence, gives orders.
+    /// Receives evidence and sends orders.
     Controller,
-    /// Speaks for one node.
+    /// Acts for one node.
     Agent,
-    /// Hands in jobs, drains nodes, asks.
+    /// Submits jobs, drains nodes, queries.
     Operator,
 }
 
 impl Role {
-    /// Its word in a name.
+    /// Returns the role's text in a name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Authority => "authority",
@@ -33,7 +33,7 @@ impl Role {
         }
     }
 
-    /// Whether there are many of them in a cluster, so that each has a name of its own.
+    /// Returns true if a cluster has several peers of the role, so that each has a name of its own.
     pub fn is_named(self) -> bool {
         matches!(self, Self::Agent | Self::Operator)
     }
@@ -51,7 +51,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// Who somebody is.
+/// Name of a peer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
     cluster: String,
@@ -59,7 +59,7 @@ pub struct Name {
     own: String,
 }
 
-/// Why something is no name.
+/// Error of a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum NameError {
@@ -74,7 +74,7 @@ pub enum NameError {
 }
 
 impl Name {
-    /// Somebody of this cluster; `own` is empty for roles that there is one of.
+    /// Creates a name of this cluster; `own` is empty for roles with one peer.
     pub fn new(cluster: &str, role: Role, own: &str) -> Result<Self, NameError> {
         word(cluster)?;
         match (role.is_named(), own) {
@@ -95,27 +95,25 @@ impl Name {
         })
     }
 
-    /// The cluster.
     pub fn cluster(&self) -> &str {
         &self.cluster
     }
 
-    /// What it may do.
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// What it is called among those of its role; empty where there is one.
+    /// Returns the peer's own name within its role; empty for roles with one peer.
     pub fn own(&self) -> &str {
         &self.own
     }
 
-    /// Whether it is the agent of this node.
+    /// Returns true if this is the agent of `node`.
     pub fn is_agent_of(&self, node: &NodeId) -> bool {
         self.role == Role::Agent && self.own == node.as_str()
     }
 
-    /// Role and name without the cluster, for messages: `agent n1`.
+    /// Returns role and name without the cluster, for messages: `agent n1`.
     pub fn short(&self) -> String {
         match self.own.as_str() {
             "" => self.role.to_string(),
@@ -123,7 +121,7 @@ impl Name {
         }
     }
 
-    /// Whether a URI is meant as a name.
+    /// Returns true if a URI has the scheme of a name.
     pub(crate) fn is_meant(uri: &str) -> bool {
         uri.starts_with(SCHEME)
     }
@@ -159,7 +157,7 @@ impl FromStr for Name {
         let rest = text.strip_prefix(SCHEME).ok_or_else(form)?;
         let (cluster, rest) = rest.split_once('/').ok_or_else(form)?;
         let (role, own) = match rest.split_once('/') {
-            // One way to write each name: no empty last part.
+            // Each name has one spelling: no empty last part.
             Some((_, "")) => return Err(form()),
             Some(both) => both,
             None => (rest, ""),

@@ -1,4 +1,4 @@
-//! How a process speaks on a network: over loopback as it is, or anywhere with an identity.
+//! Transport of a process: loopback without identity, or any address with an identity.
 
 use std::future::Future;
 use std::io;
@@ -27,14 +27,14 @@ pub use crate::verify::Expected;
 use crate::verify::Verifier;
 use crate::wire::Wire;
 
-/// How a process speaks on a network. Cheap to clone; all clones are the same. Two are equal when their files are.
+/// Transport of a process. Cheap to clone; all clones share one identity. Two are equal if their files are.
 #[derive(Debug, Clone, Default)]
 pub struct Network {
     identity: Option<Identity>,
     refusals: Refusals,
 }
 
-/// An address beyond this machine where there is no identity.
+/// Error of a non-loopback address without an identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{address} is not a loopback address, and nothing else is spoken to without TLS and identity: set identity.ca, \
@@ -42,11 +42,10 @@ pub struct Network {
      127.0.0.1 and reach other machines through ssh"
 )]
 pub struct Exposed {
-    /// The address.
     pub address: IpAddr,
 }
 
-/// Why nobody was reached, or not the one who was wanted.
+/// Failure to connect, or to authenticate the peer.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum DialError {
@@ -67,7 +66,7 @@ pub enum DialError {
 }
 
 impl DialError {
-    /// The one below an error of a library that dialled with a [`Connector`].
+    /// Finds the [`DialError`] below an error of a library that dialled with a [`Connector`].
     pub fn within<'a>(problem: &'a (dyn std::error::Error + 'static)) -> Option<&'a Self> {
         let mut cause = Some(problem);
         while let Some(error) = cause {
@@ -79,7 +78,7 @@ impl DialError {
         None
     }
 
-    /// With its cause, on one line.
+    /// Formats the error with its cause, on one line.
     pub fn words(&self) -> String {
         match std::error::Error::source(self) {
             Some(source) => format!("{self}: {source}"),
@@ -87,19 +86,19 @@ impl DialError {
         }
     }
 
-    /// Whether certificates are the matter, on either side, and not the way between the two.
+    /// Returns true if certificates are the cause, on either side, and not the network path.
     pub fn is_about_identity(&self) -> bool {
         matches!(self, Self::Exposed(_) | Self::Own(_) | Self::Handshake { .. })
     }
 }
 
 impl Network {
-    /// Loopback only.
+    /// Returns the transport for loopback only.
     pub fn loopback() -> Self {
         Self::default()
     }
 
-    /// Anywhere, to whoever has an identity of the same cluster.
+    /// Returns the transport for any address, to peers with an identity of the same cluster.
     pub fn with(identity: Identity) -> Self {
         Self {
             identity: Some(identity),
@@ -107,17 +106,17 @@ impl Network {
         }
     }
 
-    /// The own identity, where there is one.
+    /// Returns the identity of this process, if there is one.
     pub fn identity(&self) -> Option<&Identity> {
         self.identity.as_ref()
     }
 
-    /// Who was refused.
+    /// Returns the counters of refused peers.
     pub fn refusals(&self) -> &Refusals {
         &self.refusals
     }
 
-    /// Whether an address may be listened on or dialled.
+    /// Checks that an address may be listened on or dialled.
     pub fn may_use(&self, address: IpAddr) -> Result<(), Exposed> {
         match self.identity.is_some() || address.to_canonical().is_loopback() {
             true => Ok(()),
@@ -125,15 +124,16 @@ impl Network {
         }
     }
 
-    /// Reads the files of the identity anew. What cannot be used is logged and changes nothing.
+    /// Reads the files of the identity again. Unusable files are logged and change nothing.
     pub fn reload(&self) {
         if let Some(identity) = &self.identity {
-            // Refusals are logged where they are counted.
+            // The identity counts and logs the refusal itself.
             let _ = identity.reload();
         }
     }
 
-    /// Never ends: looks at the files every hour, warns when the certificate ends soon, and hands it to `tell`.
+    /// Checks the files every hour, warns if the certificate expires soon, and passes it to the callback. Never
+    /// returns.
     pub async fn watch(&self, tell: impl FnMut(&Card)) -> std::convert::Infallible {
         match &self.identity {
             Some(identity) => identity.watch(tell).await,
@@ -141,7 +141,7 @@ impl Network {
         }
     }
 
-    /// Connects to `address` (host:port), makes sure that it is who is expected, and that it takes this side.
+    /// Connects to `address` (host:port), verifies that the peer is the expected one, and that it accepts this side.
     pub async fn dial(
         &self,
         address: &str,
@@ -171,11 +171,11 @@ impl Network {
         let verifier = Verifier::new(held.clone(), expected.clone());
         let config = held.client(protocol.name(), Arc::new(verifier));
         let config = config.map_err(|problem| failed(handshake::words(&problem)))?;
-        // An agent is known by its name; TLS wants some host all the same.
+        // An agent is identified by its name, but TLS requires a host.
         let name = ServerName::try_from(host.to_owned()).unwrap_or_else(|_| at.ip().into());
         let secured = TlsConnector::from(config).connect(name, stream).await;
         let mut secured = secured.map_err(|problem| failed(handshake::failed(&problem)))?;
-        // What it thinks of this side's certificate, TLS 1.3 tells only with the first bytes that come back.
+        // TLS 1.3 reports the peer's verdict on this side's certificate only with the first bytes that come back.
         let welcome = secured.read_u8().await;
         match welcome {
             Ok(WELCOME) => {}
@@ -191,7 +191,7 @@ impl Network {
         Ok(Wire::tls(secured.into(), caller))
     }
 
-    /// The first address of the host that may be dialled and answers.
+    /// Connects to the first address of the host that may be dialled and accepts.
     async fn connect(&self, address: &str, host: &str) -> Result<(SocketAddr, TcpStream), DialError> {
         let found = tokio::net::lookup_host(address).await;
         let lookup = |source: io::Error| DialError::Lookup {
@@ -213,7 +213,7 @@ impl Network {
         Err(last.unwrap_or_else(|| lookup(io::Error::from(io::ErrorKind::NotFound))))
     }
 
-    /// For a gRPC channel: dials `expected` wherever the channel's address is, within `limit`.
+    /// Returns a connector for a gRPC channel: dials the channel's address and expects `expected`, within `limit`.
     pub fn connector(&self, expected: Expected, limit: Duration) -> Connector {
         Connector {
             network: self.clone(),
@@ -231,7 +231,7 @@ impl PartialEq for Network {
 
 impl Eq for Network {}
 
-/// The host of an address, without the brackets of IPv6.
+/// Returns the host of an address, without the brackets of IPv6.
 fn host(address: &str) -> Result<&str, DialError> {
     let wrong = || DialError::Address {
         address: address.to_owned(),
@@ -244,7 +244,7 @@ fn host(address: &str) -> Result<&str, DialError> {
     }
 }
 
-/// Dials for a gRPC channel.
+/// Connector for a gRPC channel.
 #[derive(Debug, Clone)]
 pub struct Connector {
     network: Network,

@@ -1,4 +1,4 @@
-//! What somebody without TLS is told, in its own language, before the connection is closed.
+//! Refusal of a peer without TLS, in its own protocol, before the connection is closed.
 
 use std::borrow::Cow;
 use std::io;
@@ -7,29 +7,29 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// How long, and how many bytes of, it is listened to.
+/// Limits of time and bytes for which the peer's data are read.
 const LIMIT: Duration = Duration::from_secs(1);
 const BYTES_MAX: u64 = 64 << 10;
-/// What a caller by gRPC reads. Shorter than 127 bytes, so that its length is one byte of HPACK.
+/// Status message for a gRPC caller. Shorter than 127 bytes, so that its length is one byte of HPACK.
 const WANTS_TLS: &str = "this port wants TLS: set identity.ca, identity.certificate and identity.key";
-/// How HTTP/2 begins.
+/// Length of the HTTP/2 connection preface.
 const PREFACE_BYTES: usize = 24;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
-/// END_STREAM and END_HEADERS.
+/// Flags END_STREAM and END_HEADERS.
 const WHOLE: u8 = 5;
 
-/// A language in which something can be said.
+/// Protocol of the refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Farewell {
-    /// gRPC: the answer to the first call is a status.
+    /// gRPC: the status of the first call.
     Grpc,
-    /// These bytes, at once.
+    /// These bytes, sent at once.
     Bytes(Cow<'static, [u8]>),
 }
 
 impl Farewell {
-    /// Says it. What the other side said is read, or closing would take the words away again.
+    /// Sends the refusal. The peer's data are read, because closing with unread data would discard the refusal.
     pub(crate) async fn say(&self, mut stream: TcpStream) {
         let said = async {
             match self {
@@ -43,8 +43,8 @@ impl Farewell {
     }
 }
 
-/// The least of HTTP/2 (RFC 9113) that answers one call: an error of the connection would reach people as a connection that
-/// was closed.
+/// Answers one call with the minimum of HTTP/2 (RFC 9113): a connection error would be reported to the user as a
+/// closed connection.
 async fn refuse_first_call(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(&frame(SETTINGS, 0, [0; 4], &[])).await?;
     let mut heard = (&mut *stream).take(BYTES_MAX);
@@ -59,7 +59,7 @@ async fn refuse_first_call(stream: &mut TcpStream) -> io::Result<()> {
             break call;
         }
     };
-    // HPACK: status 200 out of the static table, the others as they are. 9 is FAILED_PRECONDITION.
+    // HPACK: status 200 from the static table, the others literally. 9 is FAILED_PRECONDITION.
     let mut block = vec![0x88];
     for (name, value) in [
         ("content-type", "application/grpc"),

@@ -1,14 +1,13 @@
-//! What is wrong with the files of an identity: each with its file and what to do.
+//! Problems of an identity's files, each with its file and remedy.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// One mistake.
+/// Problem of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The file.
     pub file: PathBuf,
-    /// What is wrong with it and what helps.
+    /// Description of the problem, with its remedy.
     pub what: String,
 }
 
@@ -18,7 +17,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All mistakes of the three files, never none; a line each.
+/// All problems of the three files, at least one; one per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 

@@ -1,25 +1,25 @@
-//! What is spoken over a connection once both sides are known.
+//! Application protocols of authenticated connections.
 
 use std::borrow::Cow;
 
 use crate::plain::Farewell;
 
-/// A language. Both sides name it in the handshake, so that no service is mistaken for another.
+/// Application protocol. Both sides name it in the handshake (ALPN), so that no service is mistaken for another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Protocol {
     name: &'static [u8],
-    /// What a caller who speaks it without TLS is told before the connection is closed.
+    /// Refusal for a caller without TLS.
     farewell: Farewell,
 }
 
 impl Protocol {
-    /// A language of this name; a caller without TLS is sent `farewell`.
+    /// Creates a protocol; a caller without TLS is sent `farewell`.
     pub const fn new(name: &'static [u8], farewell: Cow<'static, [u8]>) -> Self {
         let farewell = Farewell::Bytes(farewell);
         Self { name, farewell }
     }
 
-    /// gRPC. A caller without TLS reads why as the status of its first call.
+    /// Returns gRPC. A caller without TLS receives the reason as the status of its first call.
     pub const fn grpc() -> Self {
         Self {
             name: b"rankguard-grpc/1",

@@ -1,4 +1,4 @@
-//! Who was refused: counted always, told at most once a second.
+//! Counters of refused peers; at most one log line per second.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,28 +6,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Least time between two lines of a log: strangers must not fill a disk.
+/// Minimum time between two log lines, so that unauthenticated peers cannot fill a disk.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Why somebody was refused.
+/// Reason of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// It speaks without TLS.
+    /// The peer does not use TLS.
     Plain,
-    /// It said nothing in time.
+    /// The handshake exceeded its deadline.
     Slow,
-    /// Its certificate, or its handshake, is not good.
+    /// The certificate or the handshake is invalid.
     Certificate,
-    /// It may not ask for this in its role.
+    /// The peer's role does not permit the request.
     Role,
-    /// It spoke for another node than its own.
+    /// The peer acted for another node than its own.
     Node,
 }
 
 impl Refusal {
     const ALL: [Self; 5] = [Self::Plain, Self::Slow, Self::Certificate, Self::Role, Self::Node];
 
-    /// Its word in numbers and logs.
+    /// Returns the label of the reason in metrics and logs.
     pub fn word(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -39,7 +39,7 @@ impl Refusal {
     }
 }
 
-/// The refusals of a process. Cheap to clone; all clones are the same.
+/// Counters of a process. Cheap to clone; all clones share one set.
 #[derive(Clone, Default)]
 pub struct Refusals(Arc<Inner>);
 
@@ -50,7 +50,7 @@ struct Inner {
 }
 
 impl Refusals {
-    /// Counts one, and logs it if the last line is old enough.
+    /// Counts a refusal, and logs it if the last log line is old enough.
     pub fn tell(&self, why: Refusal, peer: Option<SocketAddr>, what: &str) {
         let slot = Refusal::ALL.iter().position(|it| *it == why).unwrap_or_default();
         let count = self.0.counts[slot].fetch_add(1, Ordering::Relaxed) + 1;
@@ -62,7 +62,7 @@ impl Refusals {
         }
     }
 
-    /// How many there were of each.
+    /// Returns the number of refusals by reason.
     pub fn counts(&self) -> [(Refusal, u64); 5] {
         let mut slot = 0;
         Refusal::ALL.map(|why| {

@@ -1,4 +1,4 @@
-//! Whether the other side is who was dialled.
+//! Verification that the peer is the one that was dialled.
 
 use rankguard_model::NodeId;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -12,12 +12,12 @@ use crate::card::Card;
 use crate::held::Held;
 use crate::name::{Name, Role};
 
-/// Whom one dials.
+/// Peer that a dialler expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expected {
     /// The controller of this cluster, at the host that was dialled.
     Controller,
-    /// The agent of this node, wherever it is: its name says more than its address.
+    /// The agent of this node, at any address: its name identifies it.
     Agent(NodeId),
 }
 
@@ -41,7 +41,7 @@ impl Expected {
     }
 }
 
-/// Looks at the certificate of whom one dialled.
+/// Verifier of the dialled peer's certificate.
 #[derive(Debug)]
 pub(crate) struct Verifier {
     held: std::sync::Arc<Held>,
@@ -121,7 +121,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// A certificate that is sound and not the one that is wanted.
+/// A valid certificate of another peer than the expected one.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Foreign(String);

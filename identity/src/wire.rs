@@ -1,4 +1,4 @@
-//! One connection whose other side is known: TLS, or plain within this machine.
+//! Connection with an authenticated peer: TLS, or plain within this machine.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tonic::transport::server::Connected;
 
 use crate::caller::Caller;
 
-/// A stream of bytes. Flush after a message: TLS keeps what is not flushed.
+/// Byte stream. Flush after each message: TLS buffers unflushed bytes.
 #[derive(Debug)]
 pub struct Wire {
     stream: Stream,
@@ -21,7 +21,7 @@ pub struct Wire {
 #[derive(Debug)]
 enum Stream {
     Plain(TcpStream),
-    // Its state is a kilobyte and more.
+    // Boxed, because its state exceeds a kilobyte.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -36,7 +36,7 @@ impl Wire {
         Self { stream, caller }
     }
 
-    /// Who is at the other end.
+    /// Returns the peer.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }

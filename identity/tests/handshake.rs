@@ -1,4 +1,4 @@
-//! Who gets through a listener, and what both sides are told when somebody does not.
+//! Acceptance by a listener, and the errors on both sides when a peer is refused.
 
 #![allow(clippy::unwrap_used)]
 
@@ -68,7 +68,7 @@ async fn dial(network: &Network, address: &str, expected: Expected) -> Result<Wi
     network.dial(address, &expected, &Protocol::grpc(), LIMIT).await
 }
 
-/// Why it was not reached.
+/// Dials and returns the error's message.
 async fn refused(network: &Network, address: &str, expected: Expected) -> String {
     dial(network, address, expected).await.unwrap_err().words()
 }
@@ -108,7 +108,7 @@ async fn whoever_is_somebody_else_is_not_spoken_to() {
     let bulk = Protocol::new(b"other/1", b"".as_slice().into());
     let told = n1.dial(&address, &agent("n1"), &bulk, LIMIT).await.unwrap_err();
     assert!(told.words().contains("it serves something else at this port"), "{told}");
-    // An operator's certificate cannot serve, whatever it is called.
+    // An operator's certificate cannot serve, whatever its name.
     let (_listener, address) = listen(&site.network(Role::Operator, "n4"), Protocol::grpc()).await;
     let told = refused(&n1, &address, agent("n4")).await;
     assert!(told.contains("an operator's cannot serve"), "{told}");
@@ -120,7 +120,7 @@ async fn strangers_are_refused_before_anything_is_read_and_counted() {
     let n1 = site.network(Role::Agent, "n1");
     let (mut listener, address) = listen(&n1, Protocol::grpc()).await;
 
-    // Of another authority, and one that would take anybody for n1.
+    // Of another authority, and a dialler that accepts any peer as n1.
     let mut eve = foreign.files(Role::Agent, "n2");
     let own = fs::read(&site.files(Role::Agent, "n2").ca).unwrap();
     fs::write(&eve.ca, [fs::read(&eve.ca).unwrap(), own].concat()).unwrap();
@@ -162,14 +162,14 @@ async fn strangers_are_refused_before_anything_is_read_and_counted() {
         "{said:?}"
     );
 
-    // The other side hears it a moment before it is counted.
+    // The peer receives the refusal a moment before it is counted.
     let counted = async {
         while [count(&n1, Refusal::Certificate), count(&n1, Refusal::Plain)] != [2, 1] {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(LIMIT, counted).await.unwrap();
-    // None of them came through: the next that does is the first.
+    // None of them was accepted: the next accepted peer is the first.
     let n2 = Network::with(Identity::new(Files {
         ca: site.path("agent-n2/ca.pem"),
         certificate: site.path("agent-n2/certificate.pem"),
@@ -193,7 +193,7 @@ async fn loopback_needs_no_identity_and_nothing_else_does_without() {
         "{told}"
     );
     assert!(plain.may_use([0, 0, 0, 0].into()).is_err() && plain.may_use("::ffff:127.0.0.1".parse().unwrap()).is_ok());
-    // Whoever wants TLS of somebody who has none.
+    // A dialler with TLS, and a listener without identity.
     let site = Site::new("c");
     let held = tokio::spawn(async move {
         let mut stream = listener.next().await.unwrap();
@@ -232,7 +232,7 @@ fn every_mistake_of_three_files_is_told_at_once() {
     assert!(told(&authority).contains("is the authority's own certificate"));
     fs::write(&one.certificate, vec![b'x'; 2 << 20]).unwrap();
     assert!(told(&one).contains("more than 1048576 bytes"));
-    // Refused files change nothing once there was something.
+    // Refused files change nothing once an identity is in use.
     let identity = Identity::new(other.clone());
     let before = identity.reload().unwrap();
     fs::remove_file(&other.key).unwrap();
@@ -253,7 +253,7 @@ async fn while_one_authority_takes_the_place_of_another_both_are_taken() {
     let (mut listener, address) = listen(&n1_network, Protocol::grpc()).await;
     let told = refused(&n2_network, &address, agent("n1")).await;
     assert!(told.contains("signed by another authority"), "{told}");
-    // Files that changed are seen by the next handshake, of both.
+    // The next handshake of both sides detects changed files.
     for files in [&n1, &n2] {
         fs::write(&files.ca, &both).unwrap();
     }

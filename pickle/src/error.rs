@@ -1,15 +1,15 @@
-//! What a foreign pickle may cost, and how it can fail to be read.
+//! Limits and errors of reading a foreign pickle.
 
-/// What one pickle may cost its reader. Memory is at most about 40 bytes a value plus the bytes themselves.
+/// Limits of reading one pickle. Memory is at most about 40 bytes a value plus the bytes themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Size of the pickle, in bytes; never more than a gibibyte.
+    /// Bytes of the pickle; at most 1 GiB.
     pub bytes: usize,
-    /// Values that it may push, shared ones counted at each use.
+    /// Values that it may push; shared ones count at each use.
     pub values: usize,
-    /// Containers open at one time.
+    /// Containers that are open at the same time.
     pub depth: usize,
-    /// Values that it may remember for later use.
+    /// Values in the memo.
     pub memo: usize,
 }
 
@@ -24,60 +24,48 @@ impl Default for Limits {
     }
 }
 
-/// Why bytes are no plain values. The offset is that of the opcode, from the start of the pickle.
+/// Error of a pickle. The offset is that of the opcode, in bytes from the start of the pickle.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// More bytes than the limit.
+    /// The pickle exceeds the byte limit.
     #[error("the pickle has {bytes} bytes, more than the limit of {limit}")]
     TooLarge {
-        /// Its size.
         bytes: usize,
-        /// The limit it broke.
         limit: usize,
     },
-    /// It asks to run or import something, or for values that are not in it. Nothing was executed.
+    /// The pickle asks to run or import a name, or for values that it does not contain. Nothing was executed.
     #[error("opcode {opcode} at byte {offset} refused{}: only plain values are read", asks_for(.asks))]
     Refused {
-        /// Name of the opcode.
         opcode: &'static str,
-        /// Where it stands.
         offset: usize,
-        /// What it names, as far as that is known (`posix system`).
+        /// Name that the opcode asks for, if known (`posix system`).
         asks: Option<String>,
     },
-    /// A byte that is no opcode.
+    /// The byte is not an opcode.
     #[error("byte {offset} (0x{byte:02x}) is no pickle opcode")]
     UnknownOpcode {
-        /// The byte.
         byte: u8,
-        /// Where it stands.
         offset: usize,
     },
-    /// An opcode that cannot stand where it does, or with an argument that makes no sense.
+    /// The opcode is invalid at its place or has an invalid argument.
     #[error("opcode {opcode} at byte {offset}: {what}")]
     Malformed {
-        /// Name of the opcode.
         opcode: &'static str,
-        /// Where it stands.
         offset: usize,
-        /// What is wrong.
         what: &'static str,
     },
-    /// The end came before any value was complete enough to use.
+    /// The pickle ends before any value is complete enough to use.
     #[error("the pickle ends at byte {offset}, before its first value is complete")]
     Truncated {
-        /// Where the end came.
         offset: usize,
     },
-    /// More than the reader is willing to hold.
+    /// The pickle exceeds another limit.
     #[error("more than {limit} {what} at byte {offset}")]
     Limit {
-        /// What there is too much of.
+        /// Kind of the limited objects.
         what: &'static str,
-        /// The limit.
         limit: usize,
-        /// Where it was reached.
         offset: usize,
     },
 }

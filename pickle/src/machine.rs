@@ -1,31 +1,31 @@
-//! The stack machine.
+//! Stack machine that reads a pickle.
 
 use crate::error::{Error, Limits};
 use crate::memo::Memo;
 use crate::opcode as op;
 use crate::tree::{FALSE, Id, NONE, Node, TRUE, Tree};
 
-/// What becomes of an opcode that asks for a class, a call or an object.
+/// Handling of opcodes that ask for a class, a call or an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Objects {
-    /// An error that names it.
+    /// Return an error that names it.
     Refuse,
-    /// A value that says what was asked for.
+    /// Return a value that describes the request.
     Describe,
 }
 
-/// A tree, and where the pickle broke off if it did: the values before that place are still good.
+/// Values of a pickle; if the pickle is truncated, those before the truncation.
 #[derive(Debug)]
 pub struct Unpickled<'a> {
-    /// The values.
     pub tree: Tree<'a>,
-    /// Where the end came too early.
+    /// Offset of the truncation, if any.
     pub cut: Option<usize>,
     /// Bytes after the end of the pickle.
     pub trailing: usize,
 }
 
-/// Reads one pickle. One that breaks off within its outermost dictionary gives what stands before the break.
+/// Reads one pickle. If it is truncated within its outermost dictionary, the entries before the truncation are
+/// returned.
 pub fn read<'a>(input: &'a [u8], limits: &Limits, objects: Objects) -> Result<Unpickled<'a>, Error> {
     let limit = limits.bytes.min(u32::MAX as usize / 4);
     if input.len() > limit {
@@ -178,7 +178,7 @@ impl<'a> Machine<'a, '_> {
         }
     }
 
-    /// The error for an opcode that this machine does not have.
+    /// Returns the error of an opcode that this machine does not execute.
     pub(crate) fn refuse(&mut self, byte: u8) -> Error {
         let offset = self.opcode_at;
         let Some(opcode) = op::refused_name(byte) else {
@@ -217,7 +217,7 @@ impl<'a> Machine<'a, '_> {
         }
     }
 
-    /// Adds to the container on top of the stack.
+    /// Adds items to the container on top of the stack.
     fn extend(&mut self, items: &[Id]) -> Step<()> {
         let wanted = self.opcode;
         let top = self.top()?;
@@ -233,7 +233,8 @@ impl<'a> Machine<'a, '_> {
         Ok(())
     }
 
-    /// Where items for the value on top go: into itself, or into the part of an object that holds its items or pairs.
+    /// Returns the node that receives items for the value on top: the value itself, or the part of an object that
+    /// holds its items or pairs.
     fn part_that_grows(&mut self, top: Id) -> Id {
         let Node::Object { items, pairs, .. } = *self.tree.node(top) else {
             return top;
@@ -283,7 +284,7 @@ impl<'a> Machine<'a, '_> {
         self.push(id)
     }
 
-    /// What stands on the stack when the end came too early, closed as if it had been complete.
+    /// Closes the values on the stack of a truncated pickle as if they were complete.
     fn salvage(&mut self) -> Option<Id> {
         while let Some(mark) = self.marks.pop() {
             let mut items = self.stack.split_off(mark.min(self.stack.len()));
@@ -315,7 +316,7 @@ impl<'a> Machine<'a, '_> {
         self.push(id)
     }
 
-    /// Nothing below an open mark can be popped.
+    /// Returns the height of the innermost open mark, below which nothing can be popped.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
@@ -361,7 +362,7 @@ impl<'a> Machine<'a, '_> {
             .fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
 
-    /// The rest of the line, without its end.
+    /// Returns the rest of the line, without its end.
     pub(crate) fn line(&mut self) -> Step<&'a [u8]> {
         let rest = &self.input[self.at..];
         let end = rest.iter().position(|byte| *byte == b'\n');
@@ -395,7 +396,7 @@ impl<'a> Machine<'a, '_> {
     }
 }
 
-/// Foreign text that may stand in an error message.
+/// Sanitises foreign text for an error message.
 fn printable(text: &str) -> String {
     text.chars()
         .take(80)

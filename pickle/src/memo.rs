@@ -1,10 +1,11 @@
-//! What a pickle remembers for later use.
+//! Memo of a pickle: values that it stores for later use.
 
 use std::collections::BTreeMap;
 
 use crate::tree::Id;
 
-/// Remembered values. Writers number them from zero upwards; other numbers cost a map entry, never an array of that size.
+/// Memo table. Writers number its entries from zero upwards; other numbers cost a map entry, never an array of that
+/// size.
 #[derive(Default)]
 pub(crate) struct Memo {
     dense: Vec<Id>,

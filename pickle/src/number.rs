@@ -81,7 +81,7 @@ impl Machine<'_, '_> {
         self.push(id)
     }
 
-    /// Text of protocol 0: `repr` of a string, or raw unicode escapes.
+    /// Reads text of protocol 0: `repr` of a string, or raw unicode escapes.
     fn text_line(&mut self) -> Step<()> {
         let line = self.line()?;
         let raw = self.opcode == op::UNICODE;
@@ -113,7 +113,7 @@ fn twos_complement(bytes: &[u8]) -> Node {
     }
 }
 
-/// Text without its escapes. Never longer than three times what came in (a Latin-1 byte as UTF-8 takes two).
+/// Resolves the escapes of a text. The result is at most three times as long (a Latin-1 byte as UTF-8 takes two).
 fn unescaped(body: &[u8], raw: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(body.len());
     let mut rest = body;

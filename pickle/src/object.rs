@@ -1,4 +1,4 @@
-//! Objects that a pickle asks for, written down and not made.
+//! Objects that a pickle asks for, recorded and not built.
 
 use crate::error::Error;
 use crate::tree::{Id, NONE, Node};
@@ -7,7 +7,7 @@ use super::machine::{Machine, Step};
 use crate::opcode as op;
 
 impl Machine<'_, '_> {
-    /// An opcode that names, calls or builds something: a value that says so.
+    /// Executes an opcode that names, calls or builds an object: pushes a value that describes it.
     pub(crate) fn object(&mut self) -> Step<()> {
         match self.opcode {
             op::GLOBAL => {

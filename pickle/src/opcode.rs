@@ -1,4 +1,4 @@
-//! Opcodes by number and name, those that make plain values and those that ask for more.
+//! Opcodes by number and name: those that make plain values, and those that are refused.
 //!
 //! The table is that of Python's `pickletools.opcodes`, protocols 0 to 5.
 
@@ -6,7 +6,7 @@ macro_rules! opcodes {
     (understood { $($name:ident = $byte:literal,)* } refused { $($other:ident = $code:literal,)* }) => {
         $(pub(crate) const $name: u8 = $byte;)*
 
-        /// Name of an opcode.
+        /// Returns the name of an opcode.
         pub(crate) fn name(byte: u8) -> &'static str {
             match byte {
                 $($byte => stringify!($name),)*
@@ -15,7 +15,7 @@ macro_rules! opcodes {
             }
         }
 
-        /// Name of an opcode that would import, call, build or fetch.
+        /// Returns the name of an opcode that would import, call, build or fetch.
         pub(crate) fn refused_name(byte: u8) -> Option<&'static str> {
             match byte {
                 $($code => Some(stringify!($other)),)*
@@ -104,7 +104,7 @@ opcodes! {
     }
 }
 
-/// Those that ask for a class, a call or an object.
+/// Opcodes that ask for a class, a call or an object.
 pub(crate) const GLOBAL: u8 = 0x63;
 pub(crate) const STACK_GLOBAL: u8 = 0x93;
 pub(crate) const INST: u8 = 0x69;

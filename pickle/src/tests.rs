@@ -1,4 +1,4 @@
-//! What the machine builds, what it refuses, and that nothing makes it fall over.
+//! Tests of built values, refused opcodes and robustness.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ fn read<'a>(pickle: &'a [u8], limits: &Limits) -> Result<Unpickled<'a>, Error> {
     crate::read(pickle, limits, Objects::Refuse)
 }
 
-/// A value as Python would print it, to a small depth.
+/// Formats a value as Python would print it, to a small depth.
 fn show(tree: &Tree<'_>, id: Id, depth: usize) -> String {
     if depth == 0 {
         return "...".into();

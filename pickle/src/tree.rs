@@ -1,14 +1,14 @@
-//! Plain values as they came out of a file: one flat table, each value named by its place in it.
+//! Plain values of a pickle: one flat table, each value identified by its index.
 //!
-//! Sharing and even circles cost nothing and need no recursion, neither to build nor to drop: a value that is used a
-//! million times is a million numbers. Whoever walks the tree goes only as deep as the shape it expects.
+//! Shared values and cycles cost nothing and require no recursion, neither to build nor to drop: a value that is used
+//! a million times is a million indices. Code that traverses the tree descends only as deep as the shape it expects.
 
 use std::borrow::Cow;
 
-/// Place of a value in its [`Tree`].
+/// Index of a value in its [`Tree`].
 pub type Id = u32;
 
-/// Place of text in the input, or in the side buffer where it had to be unescaped.
+/// Position of text in the input, or in the side buffer if it was unescaped.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
     start: u32,
@@ -26,76 +26,69 @@ impl Span {
     }
 }
 
-/// One value.
+/// Python value; containers refer to their items by index.
 #[derive(Debug)]
 pub enum Node {
-    /// `None`.
     None,
-    /// A truth value.
     Bool(bool),
-    /// A whole number.
     Int(i64),
-    /// A whole number beyond 64 bits with a sign; which one is not kept.
+    /// Integer that does not fit into 64 signed bits; its value is not retained.
     Huge,
-    /// A floating-point number.
     Float(f64),
-    /// Text. Protocols before 3 write bytes as text too.
+    /// Text. Protocols before 3 write bytes as text, too.
     Text(Span),
-    /// Bytes.
     Bytes(Span),
-    /// A list.
     List(Vec<Id>),
-    /// A tuple.
     Tuple(Vec<Id>),
-    /// A set, frozen or not.
+    /// Set or frozenset.
     Set(Vec<Id>),
-    /// Keys and values in turn; a later key wins, as in Python.
+    /// Keys and values alternately; a later key overrides an earlier one, as in Python.
     Dict(Vec<Id>),
-    /// A name that the pickle wanted imported: module and name, both text.
+    /// Name that the pickle asks to import: module and name, both text.
     Global {
-        /// `torch._utils`
+        /// Module, for example `torch._utils`.
         module: Id,
-        /// `_rebuild_tensor_v2`
+        /// Name, for example `_rebuild_tensor_v2`.
         name: Id,
     },
-    /// An object that the pickle wanted made. What it has not got is [`NONE`].
+    /// Object that the pickle asks to build. Absent parts are [`NONE`].
     Object {
-        /// What was to be called or whose instance was to be made: for honest writers a [`Node::Global`].
+        /// Callable or class: for honest writers a [`Node::Global`].
         class: Id,
-        /// Its arguments: for honest writers a tuple.
+        /// Arguments: for honest writers a tuple.
         args: Id,
-        /// What was to be given to `__setstate__`, or to become its fields.
+        /// Argument of `__setstate__`, or the fields of the object.
         state: Id,
-        /// What was to be appended to it or added.
+        /// Items to append or add.
         items: Id,
-        /// The dictionary of what was to be set in it.
+        /// Dictionary of items to set.
         pairs: Id,
-        /// Whether an instance was wanted, and not the answer of a call.
+        /// True for an instance of the class, false for the result of a call.
         is_new: bool,
     },
-    /// Something that only the program that wrote the pickle can find; the value that names it.
+    /// Reference that only the writing program can resolve; the value is its id.
     Persistent(Id),
 }
 
-/// The values of one file.
+/// Values of one pickle.
 #[derive(Debug)]
 pub struct Tree<'a> {
     input: &'a [u8],
     aside: Vec<u8>,
     pub(crate) nodes: Vec<Node>,
-    /// The value that the file is about.
+    /// Value that the pickle represents.
     pub root: Id,
 }
 
-/// `None`. It and the truth values stand once in every tree.
+/// Index of `None`. It and the booleans are in every tree once.
 pub const NONE: Id = 0;
-/// `False`.
+/// Index of `False`.
 pub const FALSE: Id = 1;
-/// `True`.
+/// Index of `True`.
 pub const TRUE: Id = 2;
 
 impl<'a> Tree<'a> {
-    /// A tree of nothing but `None`, over text that stands in `input`.
+    /// Creates a tree with the value `None`, over text in `input`.
     pub fn new(input: &'a [u8]) -> Self {
         let nodes = vec![Node::None, Node::Bool(false), Node::Bool(true)];
         Tree {
@@ -106,24 +99,24 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Adds a value.
+    /// Adds a value and returns its index.
     pub fn add(&mut self, node: Node) -> Id {
         let id = self.nodes.len() as Id;
         self.nodes.push(node);
         id
     }
 
-    /// Text that stands in the input as it is.
+    /// Adds text that is in the input without escapes.
     pub(crate) fn text_at(&mut self, start: usize, len: usize) -> Id {
         self.add(Node::Text(Span::of(start, len)))
     }
 
-    /// Bytes that stand in the input.
+    /// Adds bytes that are in the input.
     pub(crate) fn bytes_at(&mut self, start: usize, len: usize) -> Id {
         self.add(Node::Bytes(Span::of(start, len)))
     }
 
-    /// Text that had to be unescaped.
+    /// Adds text that was unescaped.
     pub fn text_aside(&mut self, text: &[u8]) -> Id {
         let start = self.aside.len() as u32;
         self.aside.extend_from_slice(text);
@@ -134,22 +127,22 @@ impl<'a> Tree<'a> {
         }))
     }
 
-    /// Number of values in the table, also those that nothing uses any more.
+    /// Returns the number of values in the table, unused ones included.
     pub fn count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// A value; `None` for an id of another tree.
+    /// Returns a value; `None` for the index of another tree.
     pub fn node(&self, id: Id) -> &Node {
         self.nodes.get(id as usize).unwrap_or(&Node::None)
     }
 
-    /// Whether it is `None`.
+    /// Returns true for `None`.
     pub fn is_none(&self, id: Id) -> bool {
         matches!(self.node(id), Node::None)
     }
 
-    /// The bytes of text or of bytes.
+    /// Returns the bytes of a text or bytes value.
     pub fn bytes(&self, id: Id) -> Option<&[u8]> {
         let (Node::Text(span) | Node::Bytes(span)) = self.node(id) else {
             return None;
@@ -158,13 +151,13 @@ impl<'a> Tree<'a> {
         from.get(span.start as usize..(span.start as usize + span.len as usize))
     }
 
-    /// The first `limit` bytes as text, with a replacement sign for what is no UTF-8.
+    /// Returns the first `limit` bytes of a text, with replacement characters for invalid UTF-8.
     pub fn text(&self, id: Id, limit: usize) -> Option<Cow<'_, str>> {
         let bytes = self.bytes(id)?;
         Some(String::from_utf8_lossy(&bytes[..bytes.len().min(limit)]))
     }
 
-    /// A whole number, also one written as text.
+    /// Returns an integer, even if it is written as text.
     pub fn integer(&self, id: Id) -> Option<i64> {
         match self.node(id) {
             Node::Int(value) => Some(*value),
@@ -175,7 +168,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// What a list, tuple or set holds.
+    /// Returns the items of a list, tuple or set.
     pub fn items(&self, id: Id) -> Option<&[Id]> {
         match self.node(id) {
             Node::List(items) | Node::Tuple(items) | Node::Set(items) => Some(items),
@@ -183,7 +176,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Keys and values of a dictionary.
+    /// Returns the keys and values of a dictionary.
     pub fn pairs(&self, id: Id) -> Option<impl Iterator<Item = (Id, Id)>> {
         let Node::Dict(flat) = self.node(id) else { return None };
         Some(flat.chunks_exact(2).map(|pair| (pair[0], pair[1])))

@@ -1,4 +1,4 @@
-//! The agent of the node, from Python.
+//! Python class of the session with the node's agent.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -13,10 +13,10 @@ use crate::fork_guard::ForkGuard;
 use crate::keeper::{self, Given, Outcome, lock};
 use crate::signals::run_call;
 
-/// Marks that wait while another thread saves; of more, the oldest are dropped and counted.
+/// Maximum queued step marks while another thread saves; beyond it the oldest are dropped and counted.
 const MAX_MARKS: usize = 1024;
 
-/// A rank's connection to the agent of its node. Calls may come from any thread; one at a time is served.
+/// A rank's connection to the agent of its node. Calls may come from any thread; they are served one at a time.
 #[pyclass(frozen, module = "rankguard._rankguard")]
 pub(crate) struct Agent {
     client: ForkGuard<RankClient>,
@@ -31,7 +31,7 @@ struct Marks {
 
 #[pymethods]
 impl Agent {
-    /// Connects to the agent that the environment names; `None` when it names none.
+    /// Connects to the agent that the environment names; `None` if it names none.
     #[staticmethod]
     fn connect(py: Python<'_>) -> PyResult<Option<Self>> {
         let env = RankEnv::from_env().map_err(|problem| raise(&problem))?;
@@ -42,7 +42,7 @@ impl Agent {
         }))
     }
 
-    /// The rank and the ranks of its generation.
+    /// Returns the rank and the number of ranks of its generation.
     fn place(&self, py: Python<'_>) -> PyResult<(u32, u32)> {
         self.client.call(py, "read the place", |client| {
             let (rank, world_size) = client.place();
@@ -50,25 +50,25 @@ impl Agent {
         })
     }
 
-    /// Steps between checkpoints; 0 without checkpoints.
+    /// Returns the steps between checkpoints; 0 without checkpoints.
     fn checkpoint_every(&self, py: Python<'_>) -> PyResult<u64> {
         self.client
             .call(py, "read the checkpoint rule", |client| Ok(client.checkpoint_every()))
     }
 
-    /// Whether the job was submitted without a checkpoint store: saves are skipped.
+    /// Returns true if the job was submitted without a checkpoint store: saves are skipped.
     fn without_store(&self, py: Python<'_>) -> PyResult<bool> {
         self.client
             .call(py, "read the checkpoint rule", |client| Ok(client.without_store()))
     }
 
-    /// Whether to checkpoint at the end of this step.
+    /// Returns true if a checkpoint is due at the end of this step.
     fn due(&self, py: Python<'_>, step: u64) -> PyResult<bool> {
         self.client
             .call(py, "read the checkpoint rule", |client| Ok(client.due(Step(step))))
     }
 
-    /// What was saved and what was not, and step marks that nobody heard.
+    /// Returns the counts of saves by outcome, and of step marks that were not sent.
     fn counts(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
         self.client.call(py, "count saves", |client| {
             let mut counts = keeper::counted(client.counts());
@@ -77,7 +77,8 @@ impl Agent {
         })
     }
 
-    /// What a save does when no slot is free: `wait`, so many seconds at most, `replace-oldest` or `skip`.
+    /// Sets the behaviour of a save when no slot is free: `wait` (at most `wait_s` seconds), `replace-oldest` or
+    /// `skip`.
     fn set_when_full(&self, py: Python<'_>, when_full: &str, wait_s: f64) -> PyResult<()> {
         let policy = keeper::policy(when_full, wait_s)?;
         self.client.call(py, "set the policy", |client| {
@@ -95,7 +96,7 @@ impl Agent {
         })
     }
 
-    /// Tells that a step was completed. Never waits: while another thread saves, marks are kept for the next call.
+    /// Reports a completed step. Never waits: while another thread saves, marks are queued for the next call.
     #[pyo3(signature = (step, loss, step_ms, own_ms))]
     fn step(&self, step: u64, loss: Option<f64>, step_ms: f64, own_ms: Option<f64>) -> PyResult<()> {
         self.client.check_owner("report a step")?;
@@ -130,7 +131,7 @@ impl Agent {
         })
     }
 
-    /// Starts to copy beside the training; gives what became of it already when it was skipped.
+    /// Starts to copy while the training continues; returns the outcome if the save was skipped.
     fn begin(
         &self,
         py: Python<'_>,
@@ -146,7 +147,7 @@ impl Agent {
         })
     }
 
-    /// Waits for what is left of the copy that was begun; `None` when none was.
+    /// Waits for the rest of a copy that was begun; `None` if none was.
     fn finish(&self, py: Python<'_>) -> PyResult<Option<Outcome>> {
         self.client.call(py, "finish a checkpoint", |client| {
             Ok(client.finish()?.map(keeper::outcome))
@@ -161,7 +162,7 @@ impl Agent {
         self.client.call(py, "report the end", RankClient::done)
     }
 
-    /// Closes this process's end of the socket, in a fork.
+    /// Closes this process's copy of the socket, in a fork.
     fn leave_to_parent(&self) {
         self.client.leave(RankClient::leave_to_parent);
     }

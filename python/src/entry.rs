@@ -1,4 +1,4 @@
-//! A tensor's part as Python tells it: a box and where its bytes lie.
+//! Part of a tensor as Python describes it: a box and the address of its bytes.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -6,7 +6,7 @@ use rankguard_checkpoint_format::{Dtype, TensorBox};
 
 use crate::memory::Lent;
 
-/// Name, element type, global shape, offset, shape, address, bytes, owner, which copy of the part.
+/// Name, element type, global shape, offset, shape, address, bytes, owner, replica number of the part.
 pub(crate) type Told = (
     String,
     String,
@@ -19,7 +19,7 @@ pub(crate) type Told = (
     u32,
 );
 
-/// A part and its bytes.
+/// Part of a tensor with its bytes.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) boxed: TensorBox,
@@ -27,7 +27,7 @@ pub(crate) struct Entry {
     pub(crate) replica: u32,
 }
 
-/// Reads what Python told, naming the tensor in every refusal.
+/// Converts the descriptions from Python; every error names the tensor.
 pub(crate) fn entries(told: Vec<Told>) -> PyResult<Vec<Entry>> {
     told.into_iter().map(entry).collect()
 }

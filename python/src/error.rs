@@ -1,4 +1,4 @@
-//! Errors as Python sees them.
+//! Errors as Python exceptions.
 
 use pyo3::create_exception;
 use pyo3::exceptions::PyRuntimeError;
@@ -12,7 +12,7 @@ create_exception!(
     "The agent or the store did not do what it was asked; the message says what and why."
 );
 
-/// An error with everything below it, on one line.
+/// Converts an error with all its causes to one line.
 pub(crate) fn raise(error: &dyn std::error::Error) -> PyErr {
     RankguardError::new_err(with_causes(error))
 }

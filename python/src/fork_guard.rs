@@ -1,7 +1,8 @@
-//! Sessions in forks of the process that opened them.
+//! Guard of sessions in forks of the process that opened them.
 //!
-//! A fork (a data loader's worker, `os.fork`) has a copy of the session, but neither its threads nor a right to its socket.
-//! Every call of a fork is refused by name, and [`ForkGuard::leave`] closes the fork's copies of the descriptors.
+//! A fork (a data loader's worker, `os.fork`) has a copy of the session, but neither its threads nor the right to use
+//! its socket. Every call of a fork is refused by name, and [`ForkGuard::leave`] closes the fork's copies of the
+//! descriptors.
 
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
@@ -14,12 +15,12 @@ use crate::error::RankguardError;
 use crate::keeper::lock;
 use crate::signals::run_call;
 
-/// Pause between two looks at a session that another thread uses.
+/// Poll interval for a session that another thread uses.
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
-/// A connection that a session keeps.
+/// Connection of a session.
 pub(crate) trait Connection: Send {
-    /// What its calls fail with.
+    /// Error of its calls.
     type Error: std::error::Error + From<Interrupted> + Send;
 }
 
@@ -31,11 +32,11 @@ impl Connection for LocalRank {
     type Error = LocalError;
 }
 
-/// A value that only the process that made it may use, one thread at a time.
+/// Value that only its creating process may use, one thread at a time.
 #[derive(Debug)]
 pub(crate) struct ForkGuard<T> {
     owner: u32,
-    /// Absent once it was closed.
+    /// `None` once it was closed.
     value: Mutex<Option<T>>,
 }
 
@@ -47,7 +48,7 @@ impl<T: Connection> ForkGuard<T> {
         }
     }
 
-    /// Whether this process is a fork of the owner.
+    /// Returns true if this process is a fork of the owner.
     pub(crate) fn is_fork(&self) -> bool {
         self.owner != process::id()
     }
@@ -76,7 +77,7 @@ impl<T: Connection> ForkGuard<T> {
         done.ok_or_else(|| closed(call))
     }
 
-    /// Waits for the call of another thread.
+    /// Waits until no other thread's call uses the value.
     fn wait_for_lock(&self) -> Result<MutexGuard<'_, Option<T>>, Interrupted> {
         loop {
             match self.value.try_lock() {
@@ -88,7 +89,7 @@ impl<T: Connection> ForkGuard<T> {
         }
     }
 
-    /// Runs `work` if no other thread uses the value.
+    /// Runs `work` unless another thread uses the value.
     pub(crate) fn try_use(&self, work: impl FnOnce(&mut T)) {
         if self.is_fork() {
             return;
@@ -101,13 +102,13 @@ impl<T: Connection> ForkGuard<T> {
         value.as_mut().map(work);
     }
 
-    /// Takes the value out, for the call that ends the session. `None` when it was taken before, and in a fork.
+    /// Takes the value out, for the call that ends the session. `None` if it was taken before, and in a fork.
     pub(crate) fn take(&self) -> Option<T> {
         if self.is_fork() { None } else { lock(&self.value).take() }
     }
 
-    /// In a fork: gives its copy to `leave`. A copy that another thread of the owner used at the moment of the fork remains
-    /// locked for good and is left as it is.
+    /// Passes a fork's copy of the value to `leave`. A copy that another thread of the owner used at the moment of the
+    /// fork is locked permanently and is left as it is.
     pub(crate) fn leave(&self, leave: impl FnOnce(T)) {
         if self.is_fork()
             && let Ok(mut value) = self.value.try_lock()
@@ -119,7 +120,8 @@ impl<T: Connection> ForkGuard<T> {
 }
 
 impl<T> Drop for ForkGuard<T> {
-    /// A fork that was made past Python has not left the session: its copy is not dropped, since that joins threads.
+    /// A fork that bypassed Python's hooks has not left the session: its copy is not dropped, because that joins
+    /// threads.
     fn drop(&mut self) {
         if self.owner != process::id() {
             let value = self.value.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);

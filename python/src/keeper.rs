@@ -1,4 +1,4 @@
-//! What agent and local store have in common, as Python uses them.
+//! Conversions that the agent's and the local session share.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -12,28 +12,28 @@ use serde_json::Value;
 
 use crate::entry::{Entry, Told, entries};
 
-/// Longest time that a setting may name: sums of a few of them with a moment do not overflow.
+/// Longest duration that a setting may name; sums of a few such durations and an instant do not overflow.
 const MAX_DURATION: Duration = Duration::from_secs(1_000_000_000);
 
-/// Whether there is an image, how long the trainer waited, seconds, and why there is none.
+/// Success, seconds that the trainer waited, and the reason if there is no image.
 pub(crate) type Outcome = (bool, f64, Option<&'static str>);
 
-/// The reason of saves in a job without a store.
+/// Reason of saves in a job without a store.
 const NO_STORE: &str =
     "the job has no checkpoint store; submit it with `rankguard run --checkpoint-dir DIR --checkpoint-every STEPS`";
-/// The reason of saves that were skipped.
+/// Reason of skipped saves.
 const NO_SLOT: &str = "earlier images are not durable yet";
 
-/// Step, the state of every rank as JSON text, tensors that differ from rank to rank with what differs, and names of tensors
-/// where the states do not list them.
+/// Step, the state of every rank as JSON text, tensors that differ from rank to rank with their difference, and names
+/// of tensors if the states do not list them.
 pub(crate) type Given = (u64, Vec<(u32, String)>, Vec<(String, String)>, Vec<String>);
 
-/// Nobody panics while holding it; if somebody did, what it guards is still whole.
+/// Locks a mutex; a poisoned one is used, because its content is consistent after every operation.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Seconds as Python gives them.
+/// Converts seconds from Python.
 pub(crate) fn duration(seconds: f64) -> PyResult<Duration> {
     let duration = Duration::try_from_secs_f64(seconds).ok();
     duration
@@ -41,7 +41,7 @@ pub(crate) fn duration(seconds: f64) -> PyResult<Duration> {
         .ok_or_else(|| PyValueError::new_err(format!("{seconds} is no number of seconds to wait (0 to 1e9)")))
 }
 
-/// What a save does when no slot is free, by its name.
+/// Parses the behaviour of a save when no slot is free.
 pub(crate) fn policy(when_full: &str, wait_s: f64) -> PyResult<BackPressure> {
     match when_full {
         "wait" => Ok(BackPressure::Wait(duration(wait_s)?)),
@@ -82,7 +82,7 @@ pub(crate) fn state(text: &str) -> PyResult<Value> {
     serde_json::from_str(text).map_err(|problem| PyValueError::new_err(format!("the state is no JSON: {problem}")))
 }
 
-/// The tensors as a save wants them: borrowed.
+/// Returns the tensors for a save, borrowed.
 pub(crate) fn borrowed(entries: &[Entry]) -> Vec<(TensorBox, &[u8])> {
     entries
         .iter()
@@ -90,7 +90,7 @@ pub(crate) fn borrowed(entries: &[Entry]) -> Vec<(TensorBox, &[u8])> {
         .collect()
 }
 
-/// The buffers as a restore wants them.
+/// Returns the buffers for a restore, borrowed mutably.
 pub(crate) fn places(entries: &mut [Entry]) -> Vec<(TensorBox, &mut [u8])> {
     entries
         .iter_mut()
@@ -98,7 +98,7 @@ pub(crate) fn places(entries: &mut [Entry]) -> Vec<(TensorBox, &mut [u8])> {
         .collect()
 }
 
-/// What is said of them besides.
+/// Returns the notes on the tensors that a save records.
 pub(crate) fn notes(entries: &[Entry], schema: &str) -> Notes {
     Notes {
         schema: schema.to_owned(),
@@ -107,7 +107,7 @@ pub(crate) fn notes(entries: &[Entry], schema: &str) -> Notes {
     }
 }
 
-/// The tensors as a save beside the training wants them: shared.
+/// Returns the tensors for a save in the background, shared.
 pub(crate) fn parts(told: Vec<Told>, schema: &str) -> PyResult<(Vec<Part>, Notes)> {
     let entries = entries(told)?;
     let notes = notes(&entries, schema);

@@ -1,4 +1,4 @@
-//! A store in a directory, without an agent, from Python.
+//! Python class of a store in a directory, without an agent.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::fork_guard::ForkGuard;
 use crate::keeper::{self, Given, Outcome};
 use crate::signals::run_call;
 
-/// A rank that writes its own images. Calls may come from any thread; one at a time is served.
+/// A rank that writes its own images. Calls may come from any thread; they are served one at a time.
 #[pyclass(frozen, module = "rankguard._rankguard")]
 pub(crate) struct Local {
     rank: ForkGuard<LocalRank>,
@@ -21,7 +21,8 @@ pub(crate) struct Local {
 
 #[pymethods]
 impl Local {
-    /// Opens the store in `dir`. What is `None` comes from the environment that torchrun sets, or from the store.
+    /// Opens the store in `dir`. Parameters that are `None` are taken from the environment that torchrun sets, or from
+    /// the store.
     #[new]
     #[pyo3(signature = (dir, *, job=None, rank=None, world_size=None, generation=None, slots=1, when_full="wait",
         wait_s=600.0, commit_within_s=600.0, keep=0))]
@@ -67,7 +68,7 @@ impl Local {
         })
     }
 
-    /// The rank and the ranks of its world.
+    /// Returns the rank and the number of ranks of its world.
     fn place(&self, py: Python<'_>) -> PyResult<(u32, u32)> {
         self.rank.call(py, "read the place", |rank| {
             let (rank, world_size) = rank.place();
@@ -75,13 +76,13 @@ impl Local {
         })
     }
 
-    /// The generation that this run saves under.
+    /// Returns the generation that this run saves under.
     fn generation(&self, py: Python<'_>) -> PyResult<u64> {
         self.rank
             .call(py, "read the generation", |rank| Ok(rank.generation().0))
     }
 
-    /// Step and generation of each committed checkpoint, oldest first.
+    /// Returns step and generation of each committed checkpoint, oldest first.
     fn committed(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64)>> {
         self.rank.call(py, "list checkpoints", |rank| {
             let ids = rank.committed()?;
@@ -89,12 +90,12 @@ impl Local {
         })
     }
 
-    /// Makes the memory for images of this size now instead of in the first save.
+    /// Allocates the memory for images of this size now instead of in the first save.
     fn arm(&self, py: Python<'_>, image_bytes: u64) -> PyResult<()> {
         self.rank.call(py, "reserve memory", |rank| rank.arm(image_bytes))
     }
 
-    /// Fills the buffers from the newest checkpoint, or that of `step`; `None` when there is none.
+    /// Fills the buffers from the newest checkpoint, or from that of `step`; `None` if there is none.
     #[pyo3(signature = (wanted, step=None))]
     fn restore(&self, py: Python<'_>, wanted: Vec<Told>, step: Option<u64>) -> PyResult<Option<Given>> {
         let mut wanted = entries(wanted)?;
@@ -104,7 +105,7 @@ impl Local {
         })
     }
 
-    /// Copies the tensors into memory of its own; they may be changed when it returns. A thread writes and commits.
+    /// Copies the tensors into separate memory; they may be changed when it returns. A thread writes and commits.
     fn checkpoint(
         &self,
         py: Python<'_>,
@@ -121,7 +122,7 @@ impl Local {
         })
     }
 
-    /// Starts to copy beside the training; gives what became of it already when it was skipped.
+    /// Starts to copy while the training continues; returns the outcome if the save was skipped.
     fn begin(
         &self,
         py: Python<'_>,
@@ -138,14 +139,14 @@ impl Local {
         })
     }
 
-    /// Waits for what is left of the copy that was begun; `None` when none was.
+    /// Waits for the rest of a copy that was begun; `None` if none was.
     fn finish(&self, py: Python<'_>) -> PyResult<Option<Outcome>> {
         self.rank.call(py, "finish a checkpoint", |rank| {
             Ok(rank.finish()?.map(keeper::outcome))
         })
     }
 
-    /// Waits until everything sealed is durable and committed; step and generation of the newest.
+    /// Waits until everything sealed is durable and committed; returns step and generation of the newest.
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<(u64, u64)>> {
         let limit = keeper::duration(seconds)?;
         self.rank.call(py, "wait for the commit", |rank| {
@@ -153,13 +154,13 @@ impl Local {
         })
     }
 
-    /// Whether nothing is being copied, written, committed or cleared away by this rank.
+    /// Returns true if this rank is not copying, writing, committing or removing anything.
     fn idle(&self, py: Python<'_>) -> PyResult<bool> {
         self.rank
             .call(py, "read the state of the writer", |rank| Ok(rank.is_idle()))
     }
 
-    /// Steps that could not be made durable since this was last asked, each with the reason.
+    /// Returns the steps that could not be made durable since the last call, each with the reason.
     fn take_failures(&self, py: Python<'_>) -> PyResult<Vec<(u64, String)>> {
         self.rank.call(py, "list failures", |rank| {
             let failures = rank.take_failures().into_iter();
@@ -167,7 +168,7 @@ impl Local {
         })
     }
 
-    /// What was saved and what was not.
+    /// Returns the counts of saves by outcome.
     fn counts(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
         self.rank.call(py, "count saves", |rank| {
             let mut counts = keeper::counted(rank.counts());
@@ -176,7 +177,7 @@ impl Local {
         })
     }
 
-    /// Jobs that have a folder in the store.
+    /// Returns the jobs that have a folder in the store.
     fn jobs(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.rank.call(py, "list jobs", |rank| {
             let jobs = rank.jobs()?.into_iter();
@@ -184,9 +185,9 @@ impl Local {
         })
     }
 
-    /// Writes what is sealed, waits for its commit and gives the memory back; steps that were not committed, each with the
-    /// reason. After a wait that failed or was interrupted it waits for no other rank. May be called twice; in a fork it does
-    /// nothing.
+    /// Writes sealed images, waits for their commit and releases the memory; returns the steps that were not
+    /// committed, each with the reason. After a wait that failed or was interrupted, it waits for no other rank.
+    /// Further calls, and calls in a fork, do nothing.
     fn close(&self, py: Python<'_>) -> PyResult<Vec<(u64, String)>> {
         let failures = run_call(py, "close the session", || {
             self.rank.take().map(LocalRank::close).transpose()

@@ -1,25 +1,25 @@
-//! Memory that Python lends by address, and all the `unsafe` of this crate.
+//! Memory that Python passes by address.
 //!
-//! The stable ABI of Python 3.9 has no buffer protocol, and tensors of other libraries have their own ideas of it, so the
-//! Python side tells address and length of what it holds and hands the holder over, which keeps the memory in place.
+//! The stable ABI of Python 3.9 has no buffer protocol, and tensors of other libraries implement it differently, so
+//! the Python side passes address and length together with the owning object, which keeps the memory in place.
 
 use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Memory of some Python object.
+/// Memory of a Python object.
 #[derive(Debug)]
 pub(crate) struct Lent {
     address: usize,
     bytes: usize,
-    /// Keeps the memory where it is.
+    /// Keeps the memory in place.
     _owner: Arc<Py<PyAny>>,
 }
 
 impl Lent {
-    /// The caller answers for `address` and `bytes`: they are what `owner` itself told. An address of zero is refused for
-    /// anything but nothing.
+    /// Wraps memory at `address`. The caller guarantees that `address` and `bytes` are those that `owner` reported. An
+    /// address of zero is accepted only for zero bytes.
     pub(crate) fn new(address: usize, bytes: usize, owner: Py<PyAny>) -> PyResult<Self> {
         if bytes > 0 && (address == 0 || address.checked_add(bytes).is_none()) || bytes > isize::MAX as usize {
             return Err(PyValueError::new_err(format!(
@@ -33,13 +33,13 @@ impl Lent {
         })
     }
 
-    /// The bytes, to write to.
+    /// Returns the bytes for writing.
     pub(crate) fn as_mut(&mut self) -> &mut [u8] {
         if self.bytes == 0 {
             return &mut [];
         }
-        // SAFETY: the owner lives as long as `self` and told address and length of memory that it lets others write to
-        // (the Python side refuses read-only arrays); `&mut self` keeps this program from reading it meanwhile.
+        // SAFETY: the owner lives as long as `self` and reported address and length of memory that it permits to write
+        // (the Python side refuses read-only arrays); `&mut self` prevents concurrent reads by this program.
         unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.bytes) }
     }
 }
@@ -49,9 +49,10 @@ impl AsRef<[u8]> for Lent {
         if self.bytes == 0 {
             return &[];
         }
-        // SAFETY: the owner lives as long as `self` and told address and length of memory that is initialised. Python code
-        // may write to it from another thread although it is told not to; what is then copied is of no use to the trainer,
-        // but every pattern of bytes is a valid `u8`, and nothing here branches on what it reads twice.
+        // SAFETY: the owner lives as long as `self` and reported address and length of memory that is initialised.
+        // Python code may write to it from another thread against the documentation; the copy is then useless to the
+        // trainer, but every pattern of bytes is a valid `u8`, and this crate never branches on bytes that it reads
+        // twice.
         unsafe { std::slice::from_raw_parts(self.address as *const u8, self.bytes) }
     }
 }

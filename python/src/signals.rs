@@ -1,8 +1,8 @@
 //! Signals while native code waits: Ctrl-C ends a blocking call at once.
 //!
-//! Python runs signal handlers between calls. A blocking call therefore checks for SIGINT at least every 50 ms and runs its
-//! handler; an exception from the handler ends the call. Handlers of other signals run after the call, as for any native
-//! call: a handler of SIGTERM may save, and the session is in use until then.
+//! Python runs signal handlers between calls. A blocking call therefore checks for SIGINT at least every 50 ms and
+//! runs its handler; an exception from the handler ends the call. Handlers of other signals run after the call, as for
+//! any native call: a handler of SIGTERM may save, and the session is in use until then.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,11 +17,11 @@ thread_local! {
     static IN_CALL: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks the thread as inside a native call until it is dropped.
+/// Marks the thread as inside a native call; cleared on drop.
 struct CallMark;
 
 impl CallMark {
-    /// Refuses a call that a signal handler makes from within another call of its thread: the session is locked.
+    /// Refuses a call that a signal handler makes within another call of its thread, because the session is locked.
     fn set(call: &str) -> PyResult<Self> {
         if IN_CALL.replace(true) {
             return Err(RankguardError::new_err(format!(
@@ -72,13 +72,13 @@ where
     }
 }
 
-/// Runs the handler of SIGINT if the signal has arrived. On other threads than the main one there is nothing to run.
+/// Runs the handler of SIGINT if the signal has arrived. Only the main thread runs handlers.
 fn handle_interrupt(py: Python<'_>) -> PyResult<()> {
-    // SAFETY: the GIL is held. The function reads and clears Python's mark of SIGINT.
+    // SAFETY: the GIL is held. The function reads and clears Python's flag of SIGINT.
     if unsafe { ffi::PyOS_InterruptOccurred() } == 0 {
         return Ok(());
     }
-    // SAFETY: it sets the mark again, so that the handler runs below.
+    // SAFETY: it sets the flag again, so that the handler runs below.
     unsafe { ffi::PyErr_SetInterrupt() };
     py.check_signals()
 }

@@ -1,22 +1,22 @@
-//! Which boundaries between steps this rank takes an image at, and which calls it could not keep.
+//! Steps at which this rank takes an image, and calls that it missed.
 
 use std::collections::BTreeSet;
 
 use rankguard_checkpoint_schedule::agreement::{Follower, Heard, Word};
 use rankguard_model::{CheckpointCall, Generation, Step};
 
-/// The calls that a rank has heard.
+/// Checkpoint calls that a rank has received.
 #[derive(Debug)]
 pub(crate) struct Calls {
     follower: Follower,
-    /// The newest boundary that was asked about, and the answer: asking again changes nothing.
+    /// Newest step that was queried, and the answer, so that a repeated query returns the same.
     asked: Option<(Step, bool)>,
-    /// Called steps that it said it would take and has not yet.
+    /// Called steps that were accepted and still lack an image.
     promised: BTreeSet<Step>,
 }
 
 impl Calls {
-    /// A rank that goes on from the end of step `start`, with the rule of its launch.
+    /// Creates the calls of a rank that continues from the end of step `start`, with the rule of its launch.
     pub(crate) fn new(generation: Generation, start: Step, every: u64) -> Self {
         Self {
             follower: Follower::new(generation, start, every),
@@ -25,7 +25,7 @@ impl Calls {
         }
     }
 
-    /// Hears a call; gives the step of which it will take no image.
+    /// Receives a call; returns the step of which no image will be taken.
     pub(crate) fn hear(&mut self, number: u64, call: CheckpointCall) -> Option<Step> {
         let generation = self.follower.generation();
         let heard = self.follower.hear(&Word {
@@ -34,7 +34,8 @@ impl Calls {
             call,
         });
         match (heard, call) {
-            // A rule that comes late costs attempts between the old and the new one, which are void without a word.
+            // A late change of the rule costs attempts between the old and the new one; those are void without a
+            // report.
             (Heard::TooLate { step }, CheckpointCall::At { .. }) => Some(step),
             (Heard::InTime, CheckpointCall::At { step }) => {
                 self.promised.insert(step);
@@ -44,7 +45,7 @@ impl Calls {
         }
     }
 
-    /// Whether to take an image at the end of this step.
+    /// Returns true if an image is due at the end of this step.
     pub(crate) fn due(&mut self, step: Step) -> bool {
         if let Some((asked, image)) = self.asked
             && asked == step
@@ -56,12 +57,12 @@ impl Calls {
         image
     }
 
-    /// An image of this step was taken.
+    /// Records that an image of this step was taken.
     pub(crate) fn taken(&mut self, step: Step) {
         self.promised.remove(&step);
     }
 
-    /// Called steps before this one of which no image was taken; each is given once.
+    /// Returns the called steps before this one of which no image was taken; each only once.
     pub(crate) fn missed(&mut self, before: Step) -> BTreeSet<Step> {
         let later = self.promised.split_off(&before);
         std::mem::replace(&mut self.promised, later)

@@ -1,4 +1,4 @@
-//! What a trainer calls.
+//! Client of the node's agent, for trainers.
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
@@ -24,11 +24,11 @@ mod save;
 
 pub use restore::{Restored, RestoredInto};
 
-/// Longest wait for an answer that costs the agent nothing.
+/// Longest wait for an answer that requires no work of the agent.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
 
-/// What is added for each GiB that the agent must put in place or read first: a slow disk's, and more than a busy machine
-/// takes to touch as much memory for the first time.
+/// Additional wait for each GiB that the agent must allocate or read first: enough for a slow disk, and more than a
+/// busy machine takes to touch that much memory for the first time.
 const WAIT_A_GIB: Duration = Duration::from_secs(10);
 
 /// A rank's connection to the agent of its node.
@@ -37,23 +37,23 @@ pub struct RankClient {
     env: RankEnv,
     wire: Wire,
     slots: Slots,
-    /// What the trainer asked for.
+    /// Policy that the trainer has set.
     policy: Option<BackPressure>,
-    /// What the agent says where the trainer said nothing.
+    /// Policy of the agent, used unless the trainer has set one.
     agents_policy: BackPressure,
     checkpoint_every: u64,
-    /// The job has no checkpoint store; no image is taken.
+    /// True if the job has no checkpoint store, so that no image is taken.
     without_store: bool,
     calls: Calls,
-    /// Steps of which no image will be taken, still to be told.
+    /// Steps of which no image will be taken, still to be reported.
     missed: BTreeMap<Step, &'static str>,
-    /// Set with the first error of the socket; nothing is sent afterwards.
+    /// True after the first error of the socket; nothing is sent afterwards.
     lost: bool,
     marks_dropped: u64,
 }
 
 impl RankClient {
-    /// Connects and introduces this rank. `None` when the environment names no agent.
+    /// Connects and introduces this rank. Returns `None` if the environment names no agent.
     pub fn connect(env: &RankEnv) -> Result<Option<Self>, ClientError> {
         let Some(path) = &env.socket else {
             return Ok(None);
@@ -62,7 +62,7 @@ impl RankClient {
         Self::over(stream, env).map(Some)
     }
 
-    /// The same over a stream that is already connected.
+    /// Introduces this rank over a stream that is already connected.
     pub fn over(stream: UnixStream, env: &RankEnv) -> Result<Self, ClientError> {
         let mut client = Self {
             env: env.clone(),
@@ -95,36 +95,39 @@ impl RankClient {
         Ok(client)
     }
 
-    /// Steps between checkpoints by the rule of the launch; 0 without checkpoints. The controller may call other steps
-    /// and another rule: [`due`](Self::due) knows.
+    /// Returns the steps between checkpoints by the rule of the launch; 0 without checkpoints. The controller may call
+    /// other steps and change the rule: use [`due`](Self::due).
     pub fn checkpoint_every(&self) -> u64 {
         self.checkpoint_every
     }
 
-    /// Whether the job has no checkpoint store: every save is [`SaveOutcome::SkippedNoStore`](crate::SaveOutcome).
+    /// Returns true if the job has no checkpoint store: every save is
+    /// [`SaveOutcome::SkippedNoStore`](crate::SaveOutcome).
     pub fn without_store(&self) -> bool {
         self.without_store
     }
 
-    /// Whether to checkpoint at the end of this step: by the rule of the launch, or because the controller called it. Ask
-    /// once all is done that belongs to the step; asked again about the same step, the answer is the same. Never waits.
+    /// Returns true if a checkpoint is due at the end of this step: by the rule of the launch, or because the
+    /// controller called it. Call this once all work of the step is done; a repeated call with the same step returns
+    /// the same. Never waits.
     pub fn due(&mut self, step: Step) -> bool {
         self.listen(step);
         self.calls.due(step)
     }
 
-    /// Step marks that the agent was not told, because it did not read or is gone.
+    /// Returns the number of step marks that were not sent because the agent did not read or is gone.
     pub fn marks_dropped(&self) -> u64 {
         self.marks_dropped
     }
 
-    /// Tells that a step was completed. Never waits and never fails: a mark that cannot be sent is counted.
+    /// Reports a completed step. Never waits and never fails: a mark that cannot be sent is counted.
     pub fn step(&mut self, step: Step, loss: Option<f64>, step_ms: f64) {
         self.step_of(step, loss, step_ms, None);
     }
 
-    /// As [`RankClient::step`], with the part of the step that this rank worked rather than waited for others, milliseconds:
-    /// where all wait for each other it is the only thing that tells a slow rank from the rest.
+    /// Reports a completed step as [`RankClient::step`] does, with the part of the step, in milliseconds, in which
+    /// this rank worked rather than waited for others: where all ranks wait for each other, only this value identifies
+    /// a slow rank.
     pub fn step_of(&mut self, step: Step, loss: Option<f64>, step_ms: f64, own_ms: Option<f64>) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mark = Say::StepDone(v1::StepDone {
@@ -139,13 +142,13 @@ impl RankClient {
         self.listen(step);
     }
 
-    /// Heeds the calls that have arrived, and tells of those that were not kept before this step. Never waits: what the
-    /// agent does not take now is told later.
+    /// Handles the calls that have arrived, and reports those that were missed before this step. Never waits: reports
+    /// that the agent does not accept now are sent later.
     fn listen(&mut self, step: Step) {
         while !self.lost
             && let Ok(Some(called)) = self.guard(Wire::called)
         {
-            // A call that this version cannot read is one it does not follow.
+            // A call that this version cannot decode is ignored.
             if let Ok((number, call)) = <(u64, CheckpointCall)>::try_from(called)
                 && let Some(step) = self.calls.hear(number, call)
             {
@@ -169,35 +172,35 @@ impl RankClient {
         }
     }
 
-    /// What a save does when no slot is free; what the agent says unless told here.
+    /// Sets the behaviour of a save when no slot is free; the default is the agent's.
     pub fn set_policy(&mut self, policy: BackPressure) {
         self.policy = Some(policy);
     }
 
-    /// The rank and the ranks of its generation.
+    /// Returns the rank and the number of ranks of its generation.
     pub fn place(&self) -> (Rank, u32) {
         (self.env.rank, self.env.world_size)
     }
 
-    /// What was saved and what was not.
+    /// Returns the counts of saves by outcome.
     pub fn counts(&self) -> Counts {
         self.slots.counts
     }
 
-    /// Tells that all work of this rank is done.
+    /// Reports that all work of this rank is done.
     pub fn done(&mut self) -> Result<(), ClientError> {
         let done = Say::Done(v1::RankDone {});
         self.guard(|wire| wire.send(done, Instant::now() + ANSWER_WAIT))
     }
 
-    /// Closes this process's end of the socket. For a fork of the process that connected: nothing is sent, joined or
-    /// released, and the parent goes on with its own end.
+    /// Closes this process's copy of the socket. For a fork of the process that connected: nothing is sent, joined or
+    /// released, and the parent continues with its own copy.
     pub fn leave_to_parent(mut self) {
         self.slots.forget_copy();
     }
 
-    /// Makes sure that there is an arena for images of this size. A larger one takes the place of a smaller one, whose
-    /// images the agent keeps for as long as they are worth something.
+    /// Ensures that there is an arena for images of this size. A larger one replaces a smaller one; the agent retains
+    /// the images in the smaller one while they are needed.
     fn take_arena(&mut self, demand: ArenaDemand) -> Result<(), ClientError> {
         let fits = |arena: &Arc<Arena>| demand.fits(arena.geometry());
         if self.slots.arena.as_ref().is_some_and(fits) {
@@ -220,7 +223,7 @@ impl RankClient {
             }
             other => return Err(unexpected(what, &other)),
         }
-        // The arena's own header says its shape; the message's numbers are for people who read along.
+        // The arena's own header defines its shape; the numbers in the message are informative.
         let fd = self.wire.take_fd().ok_or(ClientError::NoDescriptor)?;
         self.slots.arena = Some(Arc::new(Arena::map(fd)?));
         Ok(())
@@ -229,8 +232,8 @@ impl RankClient {
     fn ask(&mut self, question: Say, what: &'static str, wait: Duration) -> Result<Hear, ClientError> {
         let until = Instant::now() + wait;
         self.guard(|wire| {
-            // A refusal may be there before the question is out, and the agent gone after it: the answer says more
-            // than a broken pipe does.
+            // The agent may refuse and close before the request is sent; its refusal is more informative than a broken
+            // pipe.
             let sent = wire.send(question, until);
             match answer(wire, what, until) {
                 Err(refused @ ClientError::Refused { .. }) => Err(refused),
@@ -240,7 +243,7 @@ impl RankClient {
         })
     }
 
-    /// What follows an answer without another question.
+    /// Receives a further response without another request.
     fn hear(&mut self, what: &'static str, wait: Duration) -> Result<Hear, ClientError> {
         self.guard(|wire| answer(wire, what, Instant::now() + wait))
     }
@@ -259,13 +262,13 @@ fn answer(wire: &mut Wire, what: &'static str, until: Instant) -> Result<Hear, C
     }
 }
 
-/// The longest wait for an answer before which so many bytes are touched or read.
+/// Returns the longest wait for an answer that requires the agent to touch or read `bytes`.
 fn wait_for(answer: Duration, bytes: u64) -> Duration {
     let gibs = u32::try_from(bytes >> 30).unwrap_or(u32::MAX);
     answer.saturating_add(WAIT_A_GIB.saturating_mul(gibs))
 }
 
-/// What an image of these boxes and this state needs of an arena.
+/// Returns the arena demand of an image of these boxes and this state.
 fn demand<'a>(
     boxes: impl Iterator<Item = &'a TensorBox>,
     state: Option<&serde_json::Value>,

@@ -1,4 +1,4 @@
-//! How large an arena must be for an image, and how much larger a new one is made.
+//! Required size of an arena for an image, and the headroom of a new one.
 
 use std::io;
 
@@ -6,31 +6,33 @@ use rankguard_checkpoint::arena::{ArenaShape, Geometry};
 use rankguard_checkpoint_format::{ShardIndex, TensorBox, chunk_bytes_for};
 use serde_json::Value;
 
-/// Bounds of the headroom: images grow with plain state that is kept as a tensor, by megabytes over a run.
+/// Minimum and maximum of the headroom in bytes: images grow with plain state that is stored as a tensor, by megabytes
+/// over a run.
 const HEADROOM: (u64, u64) = (1 << 20, 16 << 20);
 
-/// Part of an image that its headroom is, within the bounds.
+/// Divisor of the image size that gives the headroom.
 const HEADROOM_PART: u64 = 16;
 
-/// Bytes of a description for each tensor besides its name and dimensions, for each number of a dimension, and for each chunk.
+/// Bytes of a description for each tensor in addition to its name and dimensions, for each number of a dimension, and
+/// for each chunk.
 const TENSOR_DESCRIBED: u64 = 128;
 const NUMBER_DESCRIBED: u64 = 21;
 const CHUNK_DESCRIBED: u64 = 32;
 
-/// Bytes of a description for all else.
+/// Bytes of a description for all other content.
 const REST_DESCRIBED: u64 = 4096;
 
-/// What a save or a restore needs of an arena.
+/// Arena size that a save or a restore requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ArenaDemand {
     /// Bytes of the image.
     pub(crate) image_bytes: u64,
-    /// Bytes of the description area; 0 where what is usual for the image is enough.
+    /// Bytes of the description area; 0 if the default for the image size is enough.
     pub(crate) meta_bytes: u64,
 }
 
 impl ArenaDemand {
-    /// Of an image of these boxes and the state. `None` when it exceeds 64 bits.
+    /// Computes the demand of an image of these boxes and this state. Returns `None` if it exceeds 64 bits.
     pub(crate) fn new<'a>(boxes: impl Iterator<Item = &'a TensorBox>, state: Option<&Value>) -> Option<Self> {
         let (entries, image_bytes) = ShardIndex::lay_out(boxes.cloned());
         let image_bytes = image_bytes?;
@@ -47,7 +49,7 @@ impl ArenaDemand {
         let usual = Geometry::usual_meta(image_bytes);
         Some(Self {
             image_bytes,
-            // Names and state may grow.
+            // Doubled, because names and state may grow.
             meta_bytes: if described > usual {
                 described.saturating_mul(2)
             } else {
@@ -56,18 +58,18 @@ impl ArenaDemand {
         })
     }
 
-    /// Whether an arena of this shape is large enough.
+    /// Returns true if an arena of this shape is large enough.
     pub(crate) fn fits(self, geometry: Geometry) -> bool {
         let meta = self.meta_bytes / 2;
         geometry.image_bytes >= self.image_bytes && geometry.meta_bytes >= meta
     }
 
-    /// Bytes that a new arena has beyond the image.
+    /// Returns the bytes that a new arena has beyond the image.
     pub(crate) fn headroom_bytes(self) -> u64 {
         (self.image_bytes / HEADROOM_PART).clamp(HEADROOM.0, HEADROOM.1)
     }
 
-    /// A new arena of so many slots.
+    /// Returns the shape of a new arena of `slots` slots.
     pub(crate) fn shape(self, slots: u32) -> ArenaShape {
         ArenaShape {
             slots,
@@ -77,7 +79,7 @@ impl ArenaDemand {
     }
 }
 
-/// Length of a value as JSON.
+/// Returns the length of a value as JSON, in bytes.
 fn json_bytes(value: &Value) -> u64 {
     struct Counter(u64);
     impl io::Write for Counter {

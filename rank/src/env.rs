@@ -1,45 +1,45 @@
-//! A rank's place in the world, read from the environment that the agent (or torchrun) sets.
+//! Place of a rank in the world, read from the environment that the agent (or torchrun) sets.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use rankguard_model::{Generation, JobId, NodeId, Rank};
 
-/// Who this process is among the job's ranks.
+/// Identity of this process among the job's ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankEnv {
-    /// The job (`RANKGUARD_JOB`, else `TORCHELASTIC_RUN_ID`, else `local`).
+    /// Job (`RANKGUARD_JOB`, else `TORCHELASTIC_RUN_ID`, else `local`).
     pub job: JobId,
-    /// The generation (`RANKGUARD_GENERATION`, else `TORCHELASTIC_RESTART_COUNT` + 1, else 1).
+    /// Generation (`RANKGUARD_GENERATION`, else `TORCHELASTIC_RESTART_COUNT` + 1, else 1).
     pub generation: Generation,
-    /// The node's name (`RANKGUARD_NODE`, else `localhost`).
+    /// Node name (`RANKGUARD_NODE`, else `localhost`).
     pub node: NodeId,
-    /// `RANK`, else 0.
+    /// Global rank (`RANK`, else 0).
     pub rank: Rank,
-    /// `LOCAL_RANK`, else `RANK`.
+    /// Rank on the node (`LOCAL_RANK`, else `RANK`).
     pub local_rank: u32,
-    /// `WORLD_SIZE`, else 1.
+    /// Number of ranks (`WORLD_SIZE`, else 1).
     pub world_size: u32,
-    /// `MASTER_ADDR`, else `127.0.0.1`.
+    /// Host of rank 0 (`MASTER_ADDR`, else `127.0.0.1`).
     pub master_addr: String,
-    /// `MASTER_PORT`; needed as soon as there are two ranks.
+    /// Port of rank 0 (`MASTER_PORT`); required for two or more ranks.
     pub master_port: u16,
-    /// The agent's socket (`RANKGUARD_SOCKET`); absent without an agent.
+    /// Path of the agent's socket (`RANKGUARD_SOCKET`); `None` without an agent.
     pub socket: Option<PathBuf>,
 }
 
-/// The environment names no possible rank.
+/// Error of an environment that defines no valid rank.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read the rank's environment: {}", problems.join("; "))]
 pub struct EnvError {
-    /// Everything that is wrong with it, each naming its variable.
+    /// All mistakes, each with the name of its variable.
     pub problems: Vec<String>,
 }
 
 impl RankEnv {
-    /// Reads the process's environment.
+    /// Reads the environment of this process.
     pub fn from_env() -> Result<Self, EnvError> {
-        // Lossily: a name that is not text elsewhere in the environment is no concern of ours.
+        // Lossy, because variables that are not UTF-8 are irrelevant here.
         let vars = std::env::vars_os()
             .map(|(name, value)| {
                 (
@@ -51,7 +51,7 @@ impl RankEnv {
         Self::from_vars(&vars)
     }
 
-    /// Reads an environment given as a value. Reports every mistake at once.
+    /// Reads an environment given as a value. Reports all mistakes at once.
     pub fn from_vars(vars: &BTreeMap<String, String>) -> Result<Self, EnvError> {
         let mut read = Reader {
             vars,
@@ -112,7 +112,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The variable as a number; absent when it is not set, a problem when it is no such number.
+    /// Parses a variable as a number; `None` if it is not set, and a recorded problem if it is not a number.
     fn number<T: std::str::FromStr>(&mut self, name: &str) -> Option<T> {
         let text = self.vars.get(name)?;
         let number = text.trim().parse().ok();

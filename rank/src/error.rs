@@ -1,4 +1,4 @@
-//! What can go wrong between a rank and its agent.
+//! Errors between a rank and its agent.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use rankguard_proto::frame::FrameError;
 
 use crate::Interrupted;
 
-/// Why the agent could not be asked, or did not give.
+/// Error of a call to the agent.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum ClientError {

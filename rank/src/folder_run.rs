@@ -1,7 +1,8 @@
-//! The run of a local rank's folder: one folder, one run.
+//! Run of a local rank's folder: each folder belongs to one run.
 //!
-//! An empty folder becomes that of a new run with its first commit. A folder with checkpoints is adopted by a restore; a program
-//! that does not restore saves beside them, removes none of them, and cannot save a step that is there already.
+//! An empty folder becomes that of a new run with its first commit. A folder with checkpoints is adopted by a restore;
+//! a program that does not restore saves beside them, removes none of them, and cannot save a step that already
+//! exists.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -15,21 +16,21 @@ use rankguard_model::{RunId, RunStart, Step, Timestamp};
 use crate::local_error::LocalError;
 use crate::slots::Owner;
 
-/// What a program found in its folder, and whether the folder is its own.
+/// State of the folder at the program's start, and its adoption.
 #[derive(Debug)]
 pub(crate) struct FolderRun {
-    /// Committed by earlier generations, by step.
+    /// Checkpoints that earlier generations committed, by step.
     found: BTreeMap<Step, CheckpointId>,
-    /// Whether earlier generations left nothing.
+    /// True if no earlier generation left anything.
     is_new: bool,
-    /// The first checkpoint that was restored.
+    /// First checkpoint that was restored.
     start: OnceLock<CheckpointId>,
-    /// The run, once its records stand.
+    /// Run, once its records are written.
     run: Mutex<Option<RunId>>,
 }
 
 impl FolderRun {
-    /// Looks at the folder of a job before its generation writes there.
+    /// Inspects the folder of a job before its generation writes there.
     pub(crate) fn open(store: &Store, owner: &Owner) -> Result<Self, LocalError> {
         let is_earlier = |id: &CheckpointId| id.generation < owner.generation;
         let committed = store.committed_ids(&owner.job)?;
@@ -46,22 +47,22 @@ impl FolderRun {
         })
     }
 
-    /// The program has restored a checkpoint: the folder is that of its run.
+    /// Records that the program has restored a checkpoint: the folder then belongs to its run.
     pub(crate) fn restored(&self, id: CheckpointId) {
         let _ = self.start.set(id);
     }
 
-    /// Whether everything in the folder is of this program's run.
+    /// Returns true if everything in the folder belongs to this program's run.
     pub(crate) fn is_own(&self) -> bool {
         (self.is_new && self.found.is_empty()) || self.start.get().is_some()
     }
 
-    /// The committed checkpoint that a save of a step would stand beside.
+    /// Returns the committed checkpoint that conflicts with a save of this step.
     pub(crate) fn standing(&self, step: Step) -> Option<CheckpointId> {
         self.found.get(&step).copied().filter(|_| !self.is_own())
     }
 
-    /// The run that manifests name; writes its records at the first call. `None` where the folder is not this program's.
+    /// Returns the run for manifests; the first call writes its records. `None` if the folder is not this program's.
     pub(crate) fn record(&self, store: &Store, owner: &Owner) -> Result<Option<RunId>, LocalError> {
         if !self.is_own() {
             return Ok(None);
@@ -83,7 +84,7 @@ impl FolderRun {
                 step: id.step,
                 generation: id.generation,
             });
-            // A generation that was given twice has its record already.
+            // A generation that was assigned twice has its record already.
             store.put_attempt(&AttemptRecord {
                 run: record.run.clone(),
                 job: owner.job.clone(),

@@ -1,10 +1,10 @@
 //! Interruption of blocking calls by the thread that made them.
 //!
-//! An interpreter handles signals between calls, so a call that waits for minutes would delay them for as long. The caller
-//! wraps a call in [`with_interrupts`] and passes a check; every wait of this crate on that thread runs the check at least
-//! every [`CHECK_INTERVAL`] and ends with [`Interrupted`] when the check returns true.
+//! An interpreter handles signals between calls, so a call that waits for minutes would delay them for as long. The
+//! caller wraps a call in [`with_interrupts`] and passes a check; every wait of this crate on that thread runs the
+//! check at least every [`CHECK_INTERVAL`] and ends with [`Interrupted`] when the check returns true.
 //!
-//! Absent: interruption of a copy into an arena. It takes no longer than memory does.
+//! Absent: interruption of a copy into an arena, which takes only as long as the memory copy.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Longest time between two checks of one wait.
 pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The caller asked for the end of the call before it was done.
+/// Error of a call that the caller interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("cannot finish the call: it was interrupted")]
 pub struct Interrupted;
@@ -27,7 +27,7 @@ thread_local! {
     static SCOPE: RefCell<Option<Scope>> = const { RefCell::new(None) };
 }
 
-/// Restores the scope of the surrounding call, after a panic as well.
+/// Restores the scope of the surrounding call, even after a panic.
 struct Restore(Option<Scope>);
 
 impl Drop for Restore {

@@ -12,7 +12,7 @@ use rankguard_model::Rank;
 use crate::Interrupted;
 use crate::interrupt::{CHECK_INTERVAL, check_interrupts};
 
-/// A store that refuses further reads once `stop` is set.
+/// Store that refuses further reads once `stop` is set.
 struct StoppableStore<'a> {
     store: &'a Store,
     stop: &'a AtomicBool,
@@ -40,8 +40,9 @@ impl ChunkSource for StoppableStore<'_> {
     }
 }
 
-/// Fills the buffers from the checkpoint on a thread of its own, while the caller's checks for interrupts. After an
-/// interrupt the reads that are under way end first, since they fill the caller's memory. `reader` is that of [`Request`].
+/// Fills the buffers from the checkpoint on a separate thread, while the caller's thread checks for interrupts. After
+/// an interrupt the running reads are finished first, because they write to the caller's memory. `reader` is that of
+/// [`Request`].
 pub(crate) fn restore_boxes(
     store: &Store,
     checkpoint: &Checkpoint,

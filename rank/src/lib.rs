@@ -1,22 +1,25 @@
-//! The trainer's side: one socket to the agent, step marks, checkpoint and restore.
+//! Trainer side of Rankguard: one socket to the agent, step marks, checkpoint and restore.
 //!
-//! A trainer reads its place with [`RankEnv`], connects with [`RankClient::connect`], asks once for the boxes it wants
-//! ([`RankClient::restore`]), then calls [`RankClient::step`] after every step and [`RankClient::checkpoint`] every so
-//! many, or whenever [`RankClient::due`] says so: then it follows the steps that the controller calls, too. Images go through an arena in shared memory that the agent owns: saving is one pass of copy and checksum, and
-//! what was sealed outlives the rank. With [`RankClient::begin`] and [`RankClient::finish`] the copy runs beside forward and
-//! backward and blocks only for what is left of it before the optimizer's step.
+//! A trainer reads its place with [`RankEnv`], connects with [`RankClient::connect`] and restores its boxes once
+//! ([`RankClient::restore`]). It calls [`RankClient::step`] after every step and [`RankClient::checkpoint`] at a fixed
+//! interval, or whenever [`RankClient::due`] returns true, which includes the steps that the controller calls.
 //!
-//! Without an agent, [`LocalRank`] does the agent's work in the trainer: its arena goes with it, and rank 0 commits.
+//! Images are written to an arena in shared memory that the agent owns: a save is one pass of copy and checksum, and
+//! sealed images outlive the rank. With [`RankClient::begin`] and [`RankClient::finish`] the copy runs during forward
+//! and backward, and blocks only for its rest before the optimizer's step.
+//!
+//! Without an agent, [`LocalRank`] does the agent's work in the trainer: its arena ends with the trainer, and rank 0
+//! commits.
 //!
 //! Invariants:
-//! - no new failure mode: without an agent there is no client, and the trainer just trains; an agent that is lost later
-//!   never stops a step, it is counted;
+//! - no new failure mode: without an agent there is no client, and the training runs unchanged; an agent that is lost
+//!   later never stops a step, but is counted;
 //! - [`RankClient::step`] never waits: when the agent does not read, marks are dropped and counted;
-//! - every other call ends within its deadline, with an error that names what it waited for (RG-9);
-//! - a restore gives the whole of what was asked for, or an error (RG-2).
+//! - every other call ends within its deadline, with an error that names the missing answer (RG-9);
+//! - a restore returns all requested bytes, or an error (RG-2).
 //!
-//! Calls are synchronous; threads copy and write, and none of them calls back. Absent: reconnecting (ranks end
-//! with the agent that started them, since a rank without an owner cannot be fenced).
+//! Calls are synchronous; background threads copy and write, and never call back. Absent: reconnecting (ranks end with
+//! the agent that started them, because a rank without an owner cannot be fenced).
 
 #![warn(missing_docs)]
 

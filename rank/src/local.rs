@@ -1,8 +1,8 @@
-//! A rank without an agent: it writes its own images into a store, and rank 0 commits.
+//! Rank without an agent: it writes its own images into a store, and rank 0 commits.
 //!
-//! Weaker than with an agent, and meant for one machine, notebooks and tests: what was sealed dies with the process, nobody
-//! fences an older run off, and each restore reads from the store alone. What is committed is as good as any other
-//! checkpoint (RG-1, RG-2).
+//! Weaker than with an agent, and meant for one machine, notebooks and tests: sealed images end with the process, an
+//! older run is not fenced, and each restore reads from the store alone. A committed checkpoint has the same
+//! guarantees as any other (RG-1, RG-2).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use crate::slots::{Claim, Owner, Sealed, Slots, Way};
 use crate::writer::{Destination, Writer};
 use crate::{BackPressure, Counts, Notes, Part, RankEnv, RestoredInto, SaveOutcome, Saved};
 
-/// How a rank without an agent keeps its state.
+/// Options of a rank without an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalOptions {
-    /// Images in memory at a time, 1 to 3: each costs as much memory as the state.
+    /// Slots of the arena, 1 to 3: each takes as much memory as the state.
     pub slots: u32,
-    /// What a save does when all of them are taken.
+    /// Behaviour of a save when all slots are in use.
     pub policy: BackPressure,
-    /// How long rank 0 waits for the shards of the others.
+    /// Longest wait of rank 0 for the shards of the other ranks.
     pub commit_within: Duration,
-    /// Committed checkpoints to keep; 0 for all.
+    /// Number of committed checkpoints to retain; 0 for all.
     pub keep: u32,
-    /// The generation of this run. Every rank must have the same; `None` takes the one after the newest in the store.
+    /// Generation of this run. Every rank must have the same; `None` selects the one after the newest in the store.
     pub generation: Option<Generation>,
 }
 
@@ -50,26 +50,27 @@ impl Default for LocalOptions {
     }
 }
 
-/// Images that may wait for the writer at the end of a session: the slots of an arena, and the one in work.
+/// Maximum images that may wait for the writer at the end of a session: the slots of an arena, and the one being
+/// written.
 const MAX_QUEUED: u32 = 4;
 
-/// A rank that keeps its state in a store of its own choice.
+/// Rank that saves its state to a store without an agent.
 #[derive(Debug)]
 pub struct LocalRank {
-    // Before the writer: a copy that was begun ends first.
+    // Declared before the writer, so that a running copy ends first.
     slots: Slots,
     to: Destination,
     slot_count: u32,
     policy: BackPressure,
-    /// The newest step that was sealed.
+    /// Newest sealed step.
     sealed: Option<Step>,
     writer: Writer,
-    /// A wait ended without a commit: the end of the session waits for no other rank.
+    /// True if a wait ended without a commit: the end of the session then waits for no other rank.
     gave_up: bool,
 }
 
 impl LocalRank {
-    /// Opens the store in `dir` for the job, rank and world size that `env` names.
+    /// Opens the store in `dir` for the job, rank and world size of `env`.
     pub fn open(dir: impl Into<PathBuf>, env: &RankEnv, options: &LocalOptions) -> Result<Self, LocalError> {
         let store = Store::open(dir)?;
         let generation = match options.generation {
@@ -101,17 +102,18 @@ impl LocalRank {
         })
     }
 
-    /// The rank and the ranks of its world.
+    /// Returns the rank and the number of ranks of its world.
     pub fn place(&self) -> (Rank, u32) {
         (self.to.owner.rank, self.to.owner.world_size)
     }
 
-    /// The generation that this run saves under.
+    /// Returns the generation that this run saves under.
     pub fn generation(&self) -> Generation {
         self.to.owner.generation
     }
 
-    /// Makes the arena for images of this size, with every page in place, so that the first save is as fast as the next.
+    /// Creates the arena for images of this size, with every page in place, so that the first save is as fast as the
+    /// next.
     pub fn arm(&mut self, image_bytes: u64) -> Result<(), LocalError> {
         let meta_bytes = 0;
         self.take_arena(ArenaDemand {
@@ -125,25 +127,25 @@ impl LocalRank {
         if self.slots.arena.as_ref().is_some_and(fits) {
             return Ok(());
         }
-        // The old one goes when its last image is written.
+        // The old arena is freed when its last image is written.
         self.slots.arena = None;
         let shape = demand.shape(self.slot_count);
         self.slots.arena = Some(Arc::new(Arena::create_shaped("rankguard-local", shape)?));
         Ok(())
     }
 
-    /// Jobs that have a folder in the store.
+    /// Returns the jobs that have a folder in the store.
     pub fn jobs(&self) -> Result<Vec<JobId>, LocalError> {
         Ok(self.to.store.jobs()?)
     }
 
-    /// Committed checkpoints that no later attempt of the run supersedes, oldest first.
+    /// Returns the committed checkpoints that no later attempt of the run supersedes, oldest first.
     pub fn committed(&self) -> Result<Vec<CheckpointId>, LocalError> {
         Ok(self.to.store.current_ids(&self.to.owner.job)?)
     }
 
-    /// Fills the buffers from the newest checkpoint, or from that of `step`; `None` when there is none. A damaged one is
-    /// passed over only in a world of one: ranks that choose for themselves would restore different steps.
+    /// Fills the buffers from the newest checkpoint, or from that of `step`; `None` if there is none. A damaged
+    /// checkpoint is skipped only in a world of one: ranks that choose independently would restore different steps.
     pub fn restore_into(
         &mut self,
         wanted: &mut [(TensorBox, &mut [u8])],
@@ -163,7 +165,7 @@ impl LocalRank {
         }
         let mut first_problem = None;
         for id in candidates {
-            // Damage counts when a second read finds it, too.
+            // Damage counts if a second read finds it, too.
             let restored = self.restore_one(id, wanted);
             let restored = match restored {
                 Err(problem) if problem.is_damage() => self.restore_one(id, wanted),
@@ -174,7 +176,7 @@ impl LocalRank {
                     self.to.folder.restored(id);
                     return Ok(Some(restored));
                 }
-                // Storage that cannot be read, or boxes that no checkpoint has, are no reason to lose steps.
+                // Unreadable storage, or boxes that no checkpoint has, must not lose steps.
                 Err(problem) if self.to.owner.world_size > 1 || !problem.is_damage() => return Err(problem),
                 Err(problem) => first_problem = first_problem.or(Some(problem)),
             }
@@ -201,12 +203,12 @@ impl LocalRank {
         })
     }
 
-    /// What was saved and what was not.
+    /// Returns the counts of saves by outcome.
     pub fn counts(&self) -> Counts {
         self.slots.counts
     }
 
-    /// Copies the tensors into memory of its own; they may be changed when this returns. A thread writes and commits.
+    /// Copies the tensors into separate memory; they may be changed when this returns. A thread writes and commits.
     pub fn checkpoint(
         &mut self,
         step: Step,
@@ -228,7 +230,7 @@ impl LocalRank {
         }
     }
 
-    /// Starts to copy beside the training, as [`crate::RankClient::begin`] does.
+    /// Starts to copy while the training continues, as [`crate::RankClient::begin`] does.
     pub fn begin(
         &mut self,
         step: Step,
@@ -250,7 +252,7 @@ impl LocalRank {
         begun.map(|()| None).map_err(LocalError::Thread)
     }
 
-    /// Waits for what is left of the copy that was begun. `None` when none was.
+    /// Waits for the rest of the copy that was begun. Returns `None` if none was begun.
     pub fn finish(&mut self) -> Result<Option<Saved>, LocalError> {
         let started = Instant::now();
         let waited = self.slots.wait_for_copy();
@@ -265,7 +267,8 @@ impl LocalRank {
         }))
     }
 
-    /// Waits until everything sealed is durable and committed, and says what was not.
+    /// Waits until everything sealed is durable and committed; returns the newest checkpoint, or an error for the
+    /// first failure.
     pub fn wait(&mut self, limit: Duration) -> Result<Option<CheckpointId>, LocalError> {
         let waited = self.wait_for_commit(limit);
         self.gave_up = waited.is_err();
@@ -297,17 +300,18 @@ impl LocalRank {
         Ok(Some(id))
     }
 
-    /// Whether nothing is being copied, written, committed or cleared away by this rank.
+    /// Returns true if this rank is not copying, writing, committing or removing anything.
     pub fn is_idle(&self) -> bool {
         !self.slots.is_copying() && self.writer.is_idle()
     }
 
-    /// Images that could not be made durable since this was last asked, each with the reason; at most the newest 16.
+    /// Returns the images that could not be made durable since the last call, each with the reason; at most the newest
+    /// 16.
     pub fn take_failures(&self) -> Vec<(Step, String)> {
         self.writer.take_failures()
     }
 
-    /// How many images could not be made durable, in all.
+    /// Returns the total number of images that could not be made durable.
     pub fn failed(&self) -> u64 {
         self.writer.failed()
     }
@@ -321,8 +325,9 @@ impl LocalRank {
         Err(LocalError::StepExists { step, standing, path })
     }
 
-    /// Ends the session: writes what is sealed and waits for its commit, but for no other rank once a wait has failed or was
-    /// interrupted. An interrupt ends the wait for other ranks and is returned as an error. Gives what was not made durable.
+    /// Ends the session: writes sealed images and waits for their commit, but for no other rank once a wait has failed
+    /// or was interrupted. An interrupt ends the wait for other ranks and is returned as an error. Returns the images
+    /// that were not made durable.
     pub fn close(mut self) -> Result<Vec<(Step, String)>, LocalError> {
         let finished = self.finish();
         let drained = if self.gave_up || finished.is_err() {
@@ -337,7 +342,8 @@ impl LocalRank {
         finished.map(|_| failures)
     }
 
-    /// Leaves the session to the process that opened it. For a fork of that process: nothing is written, joined or unlocked.
+    /// Leaves the session to the process that opened it. For a fork of that process: nothing is written, joined or
+    /// unlocked.
     pub fn leave_to_parent(mut self) {
         self.slots.forget_copy();
         self.writer.forget_thread();
@@ -370,7 +376,7 @@ impl LocalRank {
     }
 }
 
-/// The generation after the newest that left anything in the store.
+/// Returns the generation after the newest one that left files in the store.
 fn next_generation(store: &Store, job: &JobId) -> Result<Generation, LocalError> {
     let listing = store.manifests(job)?;
     let committed = listing.manifests.iter().map(|manifest| manifest.generation);
@@ -380,7 +386,7 @@ fn next_generation(store: &Store, job: &JobId) -> Result<Generation, LocalError>
     Ok(Generation(newest.map_or(1, |newest| newest.0.saturating_add(1))))
 }
 
-/// What an image of these parts and this state needs of an arena; each part is checked against what it holds.
+/// Returns the arena demand of an image of these parts and this state; checks the size of each part's buffer.
 fn demand<'a>(
     parts: impl Iterator<Item = (&'a TensorBox, u64)>,
     state: Option<&Value>,
@@ -395,7 +401,7 @@ fn demand<'a>(
         }
         boxes.push(boxed);
     }
-    // Larger than any memory, and refused as such.
+    // Larger than any memory, so that the allocation is refused.
     Ok(ArenaDemand::new(boxes.into_iter(), state).unwrap_or(ArenaDemand {
         image_bytes: u64::MAX,
         meta_bytes: 0,

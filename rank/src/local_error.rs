@@ -1,4 +1,4 @@
-//! What can go wrong between a rank and its own store.
+//! Errors of a rank with its own store.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use rankguard_model::{Rank, Step};
 
 use crate::Interrupted;
 
-/// Why a local store did not do what it was asked.
+/// Error of a call to a local session.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum LocalError {
@@ -77,7 +77,7 @@ pub enum LocalError {
 }
 
 impl LocalError {
-    /// Whether the checkpoint that was read is damaged, or gone (RG-2).
+    /// Returns true if the checkpoint that was read is damaged or missing (RG-2).
     pub(crate) fn is_damage(&self) -> bool {
         let failure = match self {
             Self::Store(problem) => problem.failure(),

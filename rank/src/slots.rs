@@ -1,4 +1,4 @@
-//! Filling the slots of an arena, at once or beside the training, and what happens when none is free.
+//! Filling of arena slots, synchronously or in the background, and the behaviour when none is free.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -13,76 +13,76 @@ use serde_json::Value;
 use crate::Interrupted;
 use crate::interrupt::{CHECK_INTERVAL, check_interrupts};
 
-/// How long a window may be full, and nothing taken out of it, where the policy names no time: then the save is skipped
+/// Longest time that a window may be full without progress if the policy has no time limit; then the save is skipped
 /// and counted.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a save does when every slot of the arena still holds an image that is not safe elsewhere.
+/// Behaviour of a save when every slot of the arena still holds an image that is not stored elsewhere.
 ///
-/// Whatever it does is counted in [`Counts`]: an image is never dropped silently.
+/// Every outcome is counted in [`Counts`]: an image is never dropped silently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackPressure {
     /// Waits for a slot, at most this long; then the save is skipped and counted.
     Wait(Duration),
-    /// The oldest image that nobody has begun to write gives way, and is counted; without one, as `Skip`.
+    /// Replaces the oldest image that is not being written, and counts it; if there is none, acts as `Skip`.
     ReplaceOldest,
-    /// This rank takes no part in the checkpoint, which makes the attempt void. Training goes on.
+    /// Skips the save on this rank, which makes the attempt void. Training continues.
     Skip,
 }
 
-/// What became of a save.
+/// Result of a save.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Saved {
-    /// How long the trainer waited, in all calls together.
+    /// Time for which the trainer was blocked, in all calls together.
     pub stall: Duration,
-    /// Whether there is an image.
+    /// Outcome of the save.
     pub outcome: SaveOutcome,
 }
 
-/// Whether there is an image.
+/// Outcome of a save.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SaveOutcome {
-    /// Sealed in the arena; whoever owns the arena takes it from there.
+    /// The image is sealed in the arena; the arena's owner writes it from there.
     Sealed,
-    /// Earlier images are not on disk yet, so every slot is taken, or the store takes nothing out of the window: this rank
-    /// does not take part in this checkpoint, which makes the attempt void. Training goes on.
+    /// Earlier images are not on disk yet, so every slot is in use, or the store makes no progress in the window: this
+    /// rank does not take part in the checkpoint, which makes the attempt void. Training continues.
     SkippedNoFreeSlot,
-    /// The job was submitted without a checkpoint store, so no memory was filled. Training goes on.
+    /// The job was submitted without a checkpoint store, so no memory was filled. Training continues.
     SkippedNoStore,
 }
 
-/// What was saved and what was not, since the start.
+/// Counts of saves by outcome, since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Images sealed.
+    /// Number of images sealed.
     pub sealed: u64,
-    /// Saves for which no slot was free, whose window nobody took anything from, or that have no store.
+    /// Number of saves skipped for lack of a free slot, of progress in the window, or of a store.
     pub skipped: u64,
-    /// Saves that had to wait for a slot or for room in their window, whether they got it or not.
+    /// Number of saves that waited for a slot or for space in their window, successfully or not.
     pub waited: u64,
-    /// Sealed images that gave way to a newer one before they were written.
+    /// Number of sealed images that were replaced by a newer one before they were written.
     pub replaced: u64,
 }
 
-/// What a save says of its tensors and its small state besides.
+/// Notes of a save on its tensors and its small state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Notes {
-    /// What the small state is: a name with a version; may be empty.
+    /// Schema of the small state: a name with a version; may be empty.
     pub schema: String,
-    /// For each tensor, which copy of the part it is: 0 is the primary, and all others must be equal to it. Where this is
-    /// shorter than the tensors, primary copies.
+    /// Replica number of each tensor's part: 0 is the primary, and all replicas must be equal to it. Tensors beyond
+    /// the end of this list are primary.
     pub replicas: Vec<u32>,
-    /// The part of the stream of samples that is in the state.
+    /// Part of the sample stream that the state covers.
     pub ledger: Option<Ledger>,
 }
 
-/// One tensor of a save that goes on beside the training. The bytes are borrowed for as long as the copy takes, without
-/// being copied first: whoever changes them earlier spoils this image, and only this one.
+/// Tensor part of a save in the background. The bytes are borrowed for as long as the copy takes, without being copied
+/// first: an earlier change corrupts this image, and only this one.
 #[derive(Clone)]
 pub struct Part {
-    /// Which part of which tensor it is.
+    /// Box of the tensor.
     pub boxed: TensorBox,
-    /// Its bytes, and whatever keeps them alive.
+    /// Bytes of the box, with their owner.
     pub data: Arc<dyn AsRef<[u8]> + Send + Sync>,
 }
 
@@ -94,7 +94,7 @@ impl std::fmt::Debug for Part {
     }
 }
 
-/// The tensors of a save that goes on beside the training.
+/// Returns the tensors of a background save.
 pub(crate) fn borrowed(parts: &[Part]) -> Vec<(TensorBox, &[u8])> {
     parts
         .iter()
@@ -102,7 +102,7 @@ pub(crate) fn borrowed(parts: &[Part]) -> Vec<(TensorBox, &[u8])> {
         .collect()
 }
 
-/// Whose images they are.
+/// Owner of the images.
 #[derive(Debug, Clone)]
 pub(crate) struct Owner {
     pub(crate) job: JobId,
@@ -122,18 +122,18 @@ impl Owner {
     }
 }
 
-/// A sealed slot that its taker must be told of.
+/// Sealed slot, to be reported to the writer of its image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sealed {
     pub(crate) slot: u32,
     pub(crate) step: Step,
-    /// Size of the image.
+    /// Size of the image in bytes.
     pub(crate) bytes: u64,
-    /// How long the trainer has waited for it so far.
+    /// Time for which the trainer was blocked so far.
     pub(crate) blocked: Duration,
 }
 
-/// A copy on its way.
+/// Copy that is running in the background.
 #[derive(Debug)]
 struct Copying {
     step: Step,
@@ -143,37 +143,37 @@ struct Copying {
     ended: Receiver<()>,
 }
 
-/// The rank's end of an arena.
+/// Rank's side of an arena.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) counts: Counts,
-    /// Another process writes the images, and says in the arena which one it has begun with.
+    /// True if another process writes the images, and marks in the arena those that it is writing.
     written_elsewhere: bool,
-    /// The slot that was filled last.
+    /// Slot that was filled last.
     last: Option<u32>,
     copying: Option<Copying>,
 }
 
-/// A slot to fill.
+/// Slot to fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Claim {
     slot: u32,
-    /// What is in it gives way.
+    /// True if its present image is replaced.
     replace: bool,
 }
 
-/// How an image gets into a slot.
+/// Way in which an image is written to a slot.
 #[derive(Debug)]
 pub(crate) enum Way {
-    /// All of it stays there.
+    /// The slot holds the whole image.
     Whole(Claim),
-    /// It passes through, and waits for no longer than this where nothing is taken out.
+    /// The image is streamed through the slot's window, and waits at most this long without progress.
     Through(Box<Streaming>, Duration),
 }
 
 impl Way {
-    /// The slot of an image that its agent must hear of before it can pass.
+    /// Returns the slot of a streamed image, which must be announced to its agent.
     pub(crate) fn announced(&self) -> Option<u32> {
         match self {
             Self::Whole(_) => None,
@@ -196,21 +196,21 @@ impl Way {
 }
 
 impl Slots {
-    /// Slots of an arena whose images another process writes.
+    /// Returns the slots of an arena that another process writes to disk.
     pub(crate) fn written_elsewhere() -> Self {
         let mut slots = Self::default();
         slots.written_elsewhere = true;
         slots
     }
 
-    /// Whether a copy is still under way.
+    /// Returns true if a copy is still running.
     pub(crate) fn is_copying(&self) -> bool {
         self.copying
             .as_ref()
             .is_some_and(|copying| !copying.worker.is_finished())
     }
 
-    /// A slot by the rules of `policy`. `make_room` is told how long it may take; it returns when a slot may have
+    /// Claims a slot by the rules of `policy`. `make_room` receives its time limit and returns when a slot may have
     /// become free.
     pub(crate) fn claim(
         &mut self,
@@ -259,7 +259,7 @@ impl Slots {
         Ok(None)
     }
 
-    /// Describes the image where the slot is a window.
+    /// Returns the way of an image; begins its stream if the slot is a window.
     pub(crate) fn way(
         &self,
         claim: Claim,
@@ -281,7 +281,7 @@ impl Slots {
         Ok(Way::Through(Box::new(streaming), patience))
     }
 
-    /// Copies and seals; when it returns, the tensors may be changed. `None` where nobody took anything out of the window.
+    /// Copies and seals; when it returns, the tensors may be changed. Returns `None` if the window made no progress.
     pub(crate) fn fill(
         &mut self,
         way: Way,
@@ -296,7 +296,7 @@ impl Slots {
         self.note(filled, step, || started.elapsed())
     }
 
-    /// Counts what became of a copy.
+    /// Counts the result of a copy.
     fn note(
         &mut self,
         filled: Result<Filled, FillError>,
@@ -324,7 +324,7 @@ impl Slots {
         }
     }
 
-    /// Starts the copy on a thread of its own.
+    /// Starts the copy on a separate thread.
     pub(crate) fn begin(
         &mut self,
         way: Way,
@@ -353,7 +353,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Waits for the end of the copy that was begun, if there is one. An interrupt leaves the copy under way.
+    /// Waits for the end of the copy that was begun, if there is one. An interrupt leaves the copy running.
     pub(crate) fn wait_for_copy(&mut self) -> Result<(), Interrupted> {
         let Some(copying) = &self.copying else { return Ok(()) };
         while let Err(RecvTimeoutError::Timeout) = copying.ended.recv_timeout(CHECK_INTERVAL) {
@@ -362,12 +362,13 @@ impl Slots {
         Ok(())
     }
 
-    /// Gives the copy, if there is one, to the process that began it; this one is a fork of it and has no copying thread.
+    /// Forgets the copy, if there is one, in a fork of the process that began it: the fork has no copying thread.
     pub(crate) fn forget_copy(&mut self) {
         std::mem::forget(self.copying.take());
     }
 
-    /// Waits for what is left of the copy that was begun, and gives its step and what became of it. `None` when none was.
+    /// Waits for the rest of the copy that was begun, and returns its step and result. Returns `None` if none was
+    /// begun.
     pub(crate) fn finish(&mut self) -> Option<(Step, Result<Option<Sealed>, FillError>)> {
         let Copying {
             step, blocked, worker, ..

@@ -20,10 +20,10 @@ use rustix::net::{
 use crate::ClientError;
 use crate::interrupt::{CHECK_INTERVAL, check_interrupts};
 
-/// Descriptors that may ride with one read. The protocol sends one at a time.
+/// Maximum descriptors of one read. The protocol sends one at a time.
 const FDS_A_READ: usize = 4;
 
-/// Pause between two attempts to connect while the queue of the agent's socket is full.
+/// Pause between two attempts to connect while the backlog of the agent's socket is full.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Connects to the socket at `path` within `limit`.
@@ -44,7 +44,7 @@ pub(crate) fn connect(path: &Path, limit: Duration) -> Result<UnixStream, Client
                 blocking.map_err(|source| ClientError::Lost { source })?;
                 return Ok(stream);
             }
-            // The queue of connections is full, or a signal arrived.
+            // The backlog is full, or a signal arrived.
             Err(Errno::AGAIN | Errno::INTR) if Instant::now() < until => {}
             Err(Errno::AGAIN) => return Err(refused(Errno::TIMEDOUT)),
             Err(errno) => return Err(refused(errno)),
@@ -54,15 +54,15 @@ pub(crate) fn connect(path: &Path, limit: Duration) -> Result<UnixStream, Client
     }
 }
 
-/// One end of the socket.
+/// Connection to the agent.
 #[derive(Debug)]
 pub(crate) struct Wire {
     stream: UnixStream,
     reader: FrameReader,
     fds: VecDeque<OwnedFd>,
-    /// Calls that were heard and not yet heeded: they come between a question and its answer, too.
+    /// Calls that were received and not handled yet: they may also arrive between a request and its answer.
     called: VecDeque<CheckpointCalled>,
-    /// Bytes of frames that the socket did not take yet: a frame that was begun must be finished.
+    /// Bytes of frames that the socket did not accept yet: a frame that was begun must be finished.
     unsent: Vec<u8>,
 }
 
@@ -77,7 +77,7 @@ impl Wire {
         }
     }
 
-    /// Sends a message, waiting for room until `until`.
+    /// Sends a message, waiting for space until `until`.
     pub(crate) fn send(&mut self, kind: from_rank::Kind, until: Instant) -> Result<(), ClientError> {
         self.unsent.extend(frame::encode(&FromRank { kind: Some(kind) }));
         while !self.flush()? {
@@ -86,7 +86,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Sends a message if the socket has room now; gives whether it was taken.
+    /// Sends a message if the socket has space now; returns true if it was accepted.
     pub(crate) fn offer(&mut self, kind: from_rank::Kind) -> Result<bool, ClientError> {
         if !self.flush()? {
             return Ok(false);
@@ -96,7 +96,7 @@ impl Wire {
         Ok(true)
     }
 
-    /// Writes what the socket takes; gives whether that was all.
+    /// Writes until the socket is full; returns true if nothing is left.
     fn flush(&mut self) -> Result<bool, ClientError> {
         while !self.unsent.is_empty() {
             match send(&self.stream, &self.unsent, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -109,7 +109,7 @@ impl Wire {
         Ok(true)
     }
 
-    /// The next message, waited for until `until`.
+    /// Returns the next message; waits until `until`.
     pub(crate) fn receive(&mut self, until: Instant, what: &'static str) -> Result<to_rank::Kind, ClientError> {
         loop {
             match self.reader.next::<ToRank>().map_err(ClientError::Frame)? {
@@ -126,14 +126,14 @@ impl Wire {
         }
     }
 
-    /// The oldest call that is there already; never waits.
+    /// Returns the oldest call that has arrived; never waits.
     pub(crate) fn called(&mut self) -> Result<Option<CheckpointCalled>, ClientError> {
         if self.called.is_empty() {
             self.read()?;
             while let Some(message) = self.reader.next::<ToRank>().map_err(ClientError::Frame)? {
                 match message.kind {
                     Some(to_rank::Kind::Called(called)) => self.called.push_back(called),
-                    // Nothing was asked.
+                    // No other message is expected without a request.
                     _ => return Err(ClientError::Unknown),
                 }
             }
@@ -141,7 +141,7 @@ impl Wire {
         Ok(self.called.pop_front())
     }
 
-    /// The oldest descriptor received and not yet taken.
+    /// Returns the oldest descriptor that was received and not taken.
     pub(crate) fn take_fd(&mut self) -> Option<OwnedFd> {
         self.fds.pop_front()
     }
@@ -179,7 +179,7 @@ impl Wire {
             let mut fds = [PollFd::new(&self.stream, flags)];
             match poll(&mut fds, Some(&timespec(left.min(CHECK_INTERVAL)))) {
                 Ok(0) | Err(Errno::INTR) => {}
-                // A hang-up counts as ready: the read or write that follows says what happened.
+                // A hang-up counts as ready: the read or write that follows returns the error.
                 Ok(_) => return Ok(()),
                 Err(errno) => return Err(ClientError::Lost { source: errno.into() }),
             }

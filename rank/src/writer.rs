@@ -1,4 +1,4 @@
-//! The thread that makes sealed images durable and commits them, where no agent does.
+//! Background writer of a local rank: makes sealed images durable and commits them without an agent.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,31 +18,30 @@ use crate::interrupt::{CHECK_INTERVAL, Interrupted, check_interrupts};
 use crate::local_error::LocalError;
 use crate::slots::Owner;
 
-/// Shortest and longest pause between two looks at what other ranks have left in the store. No event crosses a shared file
-/// system.
+/// Shortest and longest poll interval for shards of other ranks in the store: shared file systems deliver no events.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
-/// A pause is this part of the time waited so far: what the looks add to a wait is as small a part of it.
+/// Divisor of the time waited so far that gives the poll interval, which bounds the delay that polling adds to a wait.
 const LOOKS_A_WAIT: u32 = 32;
 
-/// Failures that are kept for the caller; of more, the newest.
+/// Maximum failures retained for the caller; the newest are retained.
 const MAX_FAILURES: usize = 16;
 
-/// Where images go.
+/// Destination of the images.
 #[derive(Debug, Clone)]
 pub(crate) struct Destination {
     pub(crate) store: Store,
     pub(crate) owner: Owner,
-    /// How long rank 0 waits for the shards of the others, and they for its commit.
+    /// Longest wait of rank 0 for the shards of the others, and of the others for its commit.
     pub(crate) commit_within: Duration,
-    /// Committed checkpoints to keep; 0 for all.
+    /// Number of committed checkpoints to retain; 0 for all.
     pub(crate) keep: u32,
-    /// The run of the folder.
+    /// Run that the folder belongs to.
     pub(crate) folder: Arc<FolderRun>,
-    /// Set at the end of the session: no shard of another rank is waited for any more.
+    /// True at the end of the session: no shard of another rank is waited for any more.
     pub(crate) abandoned: Arc<AtomicBool>,
 }
 
-/// The writer, from the trainer's side.
+/// Handle of the writer thread.
 #[derive(Debug)]
 pub(crate) struct Writer {
     shared: Arc<Shared>,
@@ -58,9 +57,9 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     queue: VecDeque<Task>,
-    /// A task is in work.
+    /// True while a task is being processed.
     busy: bool,
-    /// What retention gives up is being removed: all is durable, and nobody waits for it.
+    /// True while expired checkpoints are being removed: all images are durable, and no caller waits for the removal.
     clearing: bool,
     stop: bool,
     failures: VecDeque<(Step, String)>,
@@ -120,7 +119,7 @@ impl Writer {
             .tell(|state| state.queue.push_back(Task { arena, slot, step }));
     }
 
-    /// Gives the slot of the oldest image back that is not being written; `None` when there is none.
+    /// Releases the slot of the oldest image that is not being written; `None` if there is none.
     pub(crate) fn give_up_oldest(&self) -> Option<Step> {
         let task = self.shared.lock().queue.pop_front()?;
         let _ = task.arena.release(task.slot);
@@ -136,7 +135,7 @@ impl Writer {
         }
     }
 
-    /// Returns when nothing is left to write: `false` when that takes longer than `limit`.
+    /// Waits until nothing is left to write; returns `false` if that takes longer than `limit`.
     pub(crate) fn drain(&self, limit: Duration) -> Result<bool, Interrupted> {
         let until = Instant::now() + limit;
         let mut state = self.shared.lock();
@@ -145,7 +144,7 @@ impl Writer {
             if left.is_zero() {
                 return Ok(false);
             }
-            // The check may run a signal handler, which must not meet the lock.
+            // The check may run a signal handler, so the lock must not be held.
             drop(state);
             check_interrupts()?;
             state = self.shared.lock();
@@ -158,18 +157,19 @@ impl Writer {
         Ok(true)
     }
 
-    /// Whether nothing is left to write or to clear away.
+    /// Returns true if nothing is left to write or to remove.
     pub(crate) fn is_idle(&self) -> bool {
         let state = self.shared.lock();
         state.queue.is_empty() && !state.busy && !state.clearing
     }
 
-    /// What could not be made durable since this was last asked, oldest first.
+    /// Returns the images that could not be made durable since the last call, oldest first.
     pub(crate) fn take_failures(&self) -> Vec<(Step, String)> {
         self.shared.lock().failures.drain(..).collect()
     }
 
-    /// Ends the thread once what is queued is written: each write and each wait for the others ends within its deadline.
+    /// Ends the thread once all queued images are written: each write and each wait for other ranks ends within its
+    /// deadline.
     pub(crate) fn stop(&mut self) {
         if let Some(thread) = self.thread.take() {
             self.shared.tell(|state| state.stop = true);
@@ -177,12 +177,12 @@ impl Writer {
         }
     }
 
-    /// Leaves the thread to the process that started it; this one is a fork of it and has no such thread.
+    /// Forgets the thread in a fork of the process that started it: the fork has no such thread.
     pub(crate) fn forget_thread(&mut self) {
         std::mem::forget(self.thread.take());
     }
 
-    /// How many images could not be made durable, in all.
+    /// Returns the total number of images that could not be made durable.
     pub(crate) fn failed(&self) -> u64 {
         self.shared.lock().failed
     }
@@ -212,7 +212,7 @@ fn run(shared: &Shared, to: &Destination) {
         };
         let step = task.step;
         let written = persist(&task, to);
-        // Durable or void, the slot serves the next one; the commit needs the files alone.
+        // Durable or void, the slot is free for the next image; the commit needs only the files.
         let _ = task.arena.release(task.slot);
         shared.changed.notify_all();
         let ended = written.and_then(|written| to.conclude(&written));
@@ -237,7 +237,7 @@ fn persist(task: &Task, to: &Destination) -> Result<Written, LocalError> {
 }
 
 impl Destination {
-    /// What follows a durable shard: rank 0 commits when the others are there too.
+    /// Completes a durable shard: rank 0 commits once the other shards are durable, too.
     fn conclude(&self, written: &Written) -> Result<(), LocalError> {
         if self.owner.rank != Rank(0) {
             return Ok(());
@@ -251,19 +251,19 @@ impl Destination {
         self.commit(id, &seals)
     }
 
-    /// Whether this rank clears away what is older than what is kept.
+    /// Returns true if this rank removes expired checkpoints.
     fn clears(&self) -> bool {
         self.keep > 0 && self.owner.rank == Rank(0)
     }
 
     fn clear(&self) -> Result<(), LocalError> {
-        // Of a folder that this program has not adopted, what others committed is left alone.
+        // In a folder that this program has not adopted, checkpoints of others are not removed.
         let own = |id: CheckpointId| self.folder.is_own() || id.generation == self.owner.generation;
         retention::collect_while(&self.store, &self.owner.job, self.keep, &[], &own)?;
         Ok(())
     }
 
-    /// Commits a checkpoint whose shards are all durable.
+    /// Commits a checkpoint of which all shards are durable.
     fn commit(&self, id: CheckpointId, seals: &[ShardSeal]) -> Result<(), LocalError> {
         let job = &self.owner.job;
         let older = self.store.committed_ids(job)?.into_iter().rev();
@@ -274,7 +274,8 @@ impl Destination {
         Ok(())
     }
 
-    /// The shard of another rank, as soon as its index is there: an index appears after the image is durable.
+    /// Returns the seal of another rank's shard, once its index exists: an index is written after the image is
+    /// durable.
     fn seal_of(&self, id: CheckpointId, rank: Rank, until: Instant) -> Result<ShardSeal, LocalError> {
         let path = self.store.index_path(&self.owner.job, id, rank)?;
         let found = self.look(until, || path.symlink_metadata().is_ok())?;
@@ -318,8 +319,8 @@ impl Destination {
         })
     }
 
-    /// Waits until this checkpoint is committed, or was and has been overtaken and cleared away since; `false` when that
-    /// does not happen in time.
+    /// Waits until this checkpoint is committed, or was committed and has been superseded and removed since; returns
+    /// `false` if that does not happen in time.
     pub(crate) fn wait_committed(&self, id: CheckpointId, until: Instant) -> Result<bool, LocalError> {
         let job = &self.owner.job;
         let mut failed = None;
@@ -332,7 +333,7 @@ impl Destination {
         })?;
         failed.map_or(Ok(there), |problem| Err(problem.into()))
     }
-    /// Looks again and again for what another rank leaves; `false` when it is not there in time, or the session has ended.
+    /// Polls until `there` returns true; returns `false` at the deadline, or if the session has ended.
     fn look(&self, until: Instant, mut there: impl FnMut() -> bool) -> Result<bool, Interrupted> {
         let since = Instant::now();
         while !there() {

@@ -1,4 +1,4 @@
-//! The client against a small agent in the same process.
+//! Tests of the client against a small agent in the same process.
 #![allow(clippy::unwrap_used)]
 
 use std::io::{IoSlice, Read, Write};
@@ -28,7 +28,7 @@ struct FakeAgent {
 }
 
 impl FakeAgent {
-    /// `None` when the rank is gone.
+    /// Receives a message; `None` once the rank has closed the connection.
     fn hear(&mut self) -> Option<Heard> {
         loop {
             if let Some(message) = self.reader.next::<FromRank>().unwrap() {
@@ -72,7 +72,7 @@ impl FakeAgent {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
-        // The frame in two pieces: the descriptor comes before the message is whole.
+        // The frame is sent in two parts: the descriptor arrives before the message is complete.
         let sent = sendmsg(
             &self.stream,
             &[IoSlice::new(&bytes[..3])],
@@ -260,7 +260,7 @@ fn rg5_a_lost_agent_is_counted_by_step_and_an_error_for_restore() {
         |mut agent| agent.welcome(),
         |client| {
             let mut client = client.unwrap();
-            // The agent's end closes at some moment; from then on each mark is counted.
+            // The agent's end closes at an unknown time; from then on each mark is counted.
             while client.marks_dropped() < 3 {
                 client.step(Step(1), Some(0.5), 1.0);
             }
@@ -343,7 +343,7 @@ fn rg9_a_wait_for_a_slot_gets_the_one_that_the_agent_frees_and_ends_in_time() {
                 let Some(Heard::SlotSealed(sealed)) = agent.hear() else {
                     panic!("a sealed slot was to be told");
                 };
-                // The second one stays where it is.
+                // The second image is not released.
                 if sealed.step == 1 {
                     arena.release(sealed.slot).unwrap();
                 }
@@ -368,7 +368,7 @@ fn rg9_a_wait_for_a_slot_gets_the_one_that_the_agent_frees_and_ends_in_time() {
     );
 }
 
-/// The one that the agent has begun to write stays; one that is durable is filled over without being counted.
+/// The image that the agent is writing is retained; a durable one is filled over without being counted.
 #[test]
 fn the_oldest_image_that_nobody_has_begun_to_write_gives_way_and_is_counted() {
     let (weights, bias) = (vec![1_u8; 24], vec![2_u8; 7]);
@@ -415,7 +415,7 @@ fn the_oldest_image_that_nobody_has_begun_to_write_gives_way_and_is_counted() {
     );
 }
 
-/// As it was saved, tensors at their alignment and in another order: the image stays for the next failure.
+/// As it was saved, tensors at their alignment and in another order: the image is retained for the next failure.
 #[test]
 fn a_restore_in_place_copies_each_box_from_where_it_lies_and_leaves_the_image() {
     check(
@@ -464,7 +464,7 @@ fn a_buffer_of_another_size_is_refused_before_the_agent_is_asked() {
     );
 }
 
-/// The controller calls steps at any time, between a question and its answer too.
+/// The controller calls steps at any time, even between a request and its answer.
 #[test]
 fn a_called_step_is_due_and_one_that_cannot_be_kept_is_told() {
     let (told, ready) = channel();
@@ -481,7 +481,7 @@ fn a_called_step_is_due_and_one_that_cannot_be_kept_is_told() {
             assert!(matches!(agent.hear(), Some(Heard::RestoreWanted(_))));
             agent.say(at(1, 7));
             agent.say(Said::NothingToRestore(v1::NothingToRestore {}));
-            // It hears of 3 only when that lies behind it, and takes no image of 7.
+            // The call of step 3 arrives after that step, and no image of step 7 is taken.
             while !matches!(agent.hear(), Some(Heard::StepDone(done)) if done.step == 4) {}
             agent.say(at(2, 3));
             told.send(()).unwrap();

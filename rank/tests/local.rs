@@ -1,4 +1,4 @@
-//! A rank without an agent: what it saves is a checkpoint like any other, whatever the pressure.
+//! Tests of a rank without an agent: its saves are checkpoints like any other, under every policy.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -35,7 +35,7 @@ fn open(dir: &Path, rank: u32, world_size: u32, generation: u64) -> LocalRank {
     LocalRank::open(dir, &place(rank, world_size), &options).unwrap()
 }
 
-/// Rows `rows` of an 8 x 3 tensor whose elements say where they are.
+/// Rows `rows` of an 8 x 3 tensor, each element with its position as value.
 fn rows(rows: std::ops::Range<u64>) -> (TensorBox, Vec<u8>) {
     let bytes = (rows.start * 3..rows.end * 3).map(|at| at as u8).collect();
     (TensorBox::rows("w", Dtype::U8, vec![8, 3], rows), bytes)
@@ -103,7 +103,7 @@ fn a_save_beside_the_training_holds_what_was_there_between_begin_and_finish() {
         local.finish().unwrap().map(|saved| saved.outcome),
         Some(SaveOutcome::Sealed)
     );
-    // The copy is over, so the trainer may have its memory back, and change it.
+    // The copy is over, so the trainer may change its memory.
     let mut data = Arc::into_inner(data).expect("nobody else holds it");
     data.fill(0);
     assert_eq!(local.finish().unwrap(), None);
@@ -157,7 +157,7 @@ fn rg_9_rank_0_does_not_wait_for_ever_for_a_rank_that_saved_nothing() {
     assert!(local.take_failures().is_empty(), "told once");
 }
 
-/// A store whose job folder is a file: nothing can be written until it is gone.
+/// A store with a file in place of the job folder: nothing can be written until it is removed.
 fn blocked(dir: &Path) -> std::path::PathBuf {
     let place = dir.join("local");
     fs::write(&place, "in the way").unwrap();
@@ -217,7 +217,7 @@ fn a_later_run_takes_the_next_generation_and_sees_what_the_first_left() {
     let mut first = LocalRank::open(dir.path(), &place(0, 1), &options).unwrap();
     assert_eq!(first.generation(), Generation(1));
     save(&mut first, 4, &rows(0..8), &json!(null));
-    // Dropped before anyone waited: what was sealed is written all the same.
+    // Dropped before any wait: sealed images are still written.
     drop(first);
     let mut second = LocalRank::open(dir.path(), &place(0, 1), &options).unwrap();
     assert_eq!(second.generation(), Generation(2));
@@ -237,12 +237,13 @@ fn a_checkpoint_that_was_overtaken_and_cleared_away_was_committed_all_the_same()
         ..LocalOptions::default()
     };
     let mut local = LocalRank::open(dir.path(), &place(0, 1), &options).unwrap();
-    // The second is older than the first, so it goes with its own commit.
+    // The second checkpoint is older than the first, so it is removed with its own commit.
     for step in [9, 4] {
         save(&mut local, step, &rows(0..8), &json!(null));
         assert_eq!(local.wait(LIMIT).unwrap().map(|id| id.step), Some(Step(step)));
     }
-    // What goes is removed when the checkpoint is durable; nobody who waits for that waits for it.
+    // Expired checkpoints are removed after the new one is durable; a wait for the commit does not include the
+    // removal.
     let until = Instant::now() + LIMIT;
     while !local.is_idle() {
         assert!(Instant::now() < until, "it is still clearing");
@@ -272,7 +273,7 @@ fn a_state_that_grows_gets_a_larger_arena_and_a_wrong_size_is_refused_by_name() 
     );
 }
 
-/// Steps and generations that are committed.
+/// Steps and generations of the committed checkpoints.
 fn committed(dir: &Path) -> Vec<(u64, u64)> {
     let ids = Store::at(dir).committed_ids(&JobId::from("local")).unwrap();
     ids.iter().map(|id| (id.step.0, id.generation.0)).collect()

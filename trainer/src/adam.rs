@@ -1,4 +1,4 @@
-//! Adam (Kingma, Ba 2015) over the part of the parameters that a rank owns.
+//! Adam optimizer (Kingma, Ba 2015) over the part of the parameters that a rank owns.
 
 use crate::math;
 
@@ -6,7 +6,7 @@ const BETA1: f32 = 0.9;
 const BETA2: f32 = 0.999;
 const EPSILON: f32 = 1e-8;
 
-/// The optimizer's state: two numbers a parameter owned.
+/// Optimizer state: two numbers per owned parameter.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Adam {
     /// Running mean of the gradient.
@@ -25,7 +25,7 @@ impl Adam {
         }
     }
 
-    /// The `step`-th update, counted from 1, of the owned parameters.
+    /// Applies update number `step`, counted from 1, to the owned parameters.
     pub(crate) fn update(&mut self, step: u64, gradient: &[f32], parameters: &mut [f32]) {
         let m_scale = (1.0 / (1.0 - math::power(f64::from(BETA1), step))) as f32;
         let v_scale = (1.0 / (1.0 - math::power(f64::from(BETA2), step))) as f32;

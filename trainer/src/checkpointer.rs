@@ -1,21 +1,21 @@
-//! Where state is kept, as the trainer sees it: the agent of the node, nowhere, or a test's memory.
+//! Storage of the trainer's state: the agent of the node, none, or a test's memory.
 
 use rankguard_checkpoint_format::TensorBox;
 use rankguard_model::Step;
 use rankguard_rank::{ClientError, RankClient, Restored, SaveOutcome, Saved};
 use serde_json::Value;
 
-/// What the trainer asks of whoever keeps its state.
+/// Storage that the trainer requires.
 pub trait Checkpointer {
-    /// Whether to save at the end of this step.
+    /// Returns true if a checkpoint is due at the end of this step.
     fn due(&mut self, step: Step) -> bool;
-    /// Exactly these boxes of the checkpoint to start from; `None` for a fresh start.
+    /// Returns exactly these boxes of the checkpoint to start from; `None` for a fresh start.
     fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<Restored>, ClientError>;
-    /// A step was completed.
+    /// Records a completed step.
     fn step(&mut self, step: Step, loss: f64, step_ms: f64);
-    /// Keeps the tensors; when it returns they may be changed.
+    /// Saves the tensors; they may be changed when it returns.
     fn save(&mut self, step: Step, tensors: &[(TensorBox, &[u8])], state: &Value) -> Result<Saved, ClientError>;
-    /// All work is done.
+    /// Reports that all work is done.
     fn done(&mut self) -> Result<(), ClientError>;
 }
 
@@ -25,7 +25,7 @@ impl Checkpointer for RankClient {
     }
 
     fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<Restored>, ClientError> {
-        // Without checkpoints there is none to start from, and no arena to be made for it.
+        // Without checkpoints there is none to start from, and no arena is needed.
         if self.checkpoint_every() == 0 {
             return Ok(None);
         }
@@ -45,7 +45,7 @@ impl Checkpointer for RankClient {
     }
 }
 
-/// Training without an agent: nothing is kept.
+/// Training without an agent: nothing is saved.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoAgent;
 

@@ -1,23 +1,24 @@
-//! The data: 1,797 real images of handwritten digits, built into the binary (`data/README.md` names source and licence).
+//! Data set: 1,797 real images of handwritten digits, built into the binary (`data/README.md` names source and
+//! licence).
 
 use std::io::Read;
 
-/// Pixels of an image.
+/// Number of pixels of an image.
 pub(crate) const PIXELS: usize = 64;
-/// Digits to tell apart.
+/// Number of digit classes.
 pub(crate) const CLASSES: usize = 10;
 
 static FILE: &[u8] = include_bytes!("../data/digits.csv.gz");
 
-/// The built-in file cannot be read: this binary is damaged.
+/// Error of the built-in file: this binary is damaged.
 #[derive(Debug, thiserror::Error)]
 #[error("read the built-in digits: {0}")]
 pub struct DataError(String);
 
-/// Images and their digits.
+/// Images with their digits.
 #[derive(Debug, Clone)]
 pub(crate) struct Digits {
-    /// 64 values of 0..=1 an image.
+    /// 64 values of 0..=1 per image.
     pixels: Vec<f32>,
     labels: Vec<u8>,
 }
@@ -52,17 +53,17 @@ impl Digits {
         Ok(Self { pixels, labels })
     }
 
-    /// How many images.
+    /// Returns the number of images.
     pub(crate) fn len(&self) -> usize {
         self.labels.len()
     }
 
-    /// The image of a sample.
+    /// Returns the image of a sample.
     pub(crate) fn image(&self, sample: usize) -> &[f32] {
         &self.pixels[sample * PIXELS..][..PIXELS]
     }
 
-    /// The digit of a sample.
+    /// Returns the digit of a sample.
     pub(crate) fn label(&self, sample: usize) -> u8 {
         self.labels[sample]
     }
@@ -81,7 +82,7 @@ mod tests {
         for sample in 0..digits.len() {
             counts[usize::from(digits.label(sample))] += 1;
         }
-        // As the data set's own description counts them.
+        // As counted in the data set's own description.
         assert_eq!(counts, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]);
         assert_eq!(digits.image(0)[2], 5.0 / 16.0);
     }

@@ -1,7 +1,7 @@
-//! How a rank fails, and what it then says on standard error.
+//! Failure of a rank, and its report on standard error.
 //!
-//! The lines have the shape that PyTorch and NCCL give theirs, so that whatever reads job logs in the field is what
-//! reads them here. No NCCL runs: a lost peer is a socket of this crate that was closed.
+//! The lines have the format of PyTorch and NCCL, so that the log readers for production jobs also read these. No NCCL
+//! runs: a lost peer is a closed socket of this crate.
 
 use std::fmt::Write;
 use std::io;
@@ -14,31 +14,29 @@ use crate::digits::DataError;
 use crate::mesh::{Collective, MeshError};
 use crate::network::ShapeError;
 
-/// The NCCL release whose wording the lines follow.
+/// NCCL release of the imitated messages.
 const NCCL: &str = "NCCL version 2.27.3";
 const PROCESS_GROUP: &str = "/pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:3690";
 
-/// Why a rank ended before its work was done.
+/// Error that ended a rank before its work was done.
 #[derive(Debug, thiserror::Error)]
 #[error("{failure}")]
 pub struct TrainError {
-    /// Who failed, where the environment told.
+    /// Failed rank, if the environment defined one.
     pub place: Option<Box<Place>>,
-    /// What failed.
     #[source]
     pub failure: Failure,
 }
 
-/// Who speaks.
+/// Rank that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// Rank in the world.
     pub rank: u32,
     /// Rank on the node.
     pub local_rank: u32,
-    /// Ranks in all.
+    /// Number of ranks.
     pub world_size: u32,
-    /// The node's name.
     pub node: String,
 }
 
@@ -53,7 +51,7 @@ impl Place {
     }
 }
 
-/// What failed.
+/// Reason of a rank's failure.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each holds")]
 pub enum Failure {
@@ -76,7 +74,7 @@ pub enum Failure {
 }
 
 impl TrainError {
-    /// What belongs on standard error: whole lines, the last one ended. The exit code is 1.
+    /// Returns the text for standard error: whole lines, the last one terminated. The exit code is 1.
     pub fn report(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
@@ -134,7 +132,7 @@ impl TrainError {
     }
 }
 
-/// Waits that ended without an answer.
+/// Writes the report of a wait that ended without an answer.
 fn write_waits(out: &mut String, who: &str, place: &Place, error: &MeshError) -> std::fmt::Result {
     match error {
         MeshError::Late {

@@ -1,33 +1,31 @@
-//! The first words between two ranks: 48 bytes each way say who is who, so that strangers and ranks of another
-//! generation are refused before any gradient is believed (RG-3).
+//! Handshake between two ranks: 48 bytes each way identify both, so that unknown peers and ranks of another generation
+//! are refused before any gradient is used (RG-3).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use rankguard_rank::RankEnv;
 
-/// Length of a greeting.
+/// Bytes of a greeting.
 pub(crate) const HELLO_BYTES: usize = 48;
-/// Length of an answer.
+/// Bytes of an answer.
 pub(crate) const ANSWER_BYTES: usize = 16;
-/// Length of an entry of the address list.
+/// Bytes of an entry of the address list.
 pub(crate) const ADDRESS_BYTES: usize = 18;
 
 const MAGIC: [u8; 8] = *b"RGRANKS1";
 
-/// Who a rank says it is.
+/// Greeting with which a rank identifies itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// BLAKE3 of the job's name, cut.
+    /// First 8 bytes of the BLAKE3 digest of the job's name.
     pub(crate) job: u64,
-    /// What decides the trained bits.
+    /// Hash of the settings that determine the trained bits.
     pub(crate) settings: u64,
-    /// The generation.
     pub(crate) generation: u64,
-    /// The rank.
     pub(crate) rank: u32,
-    /// Ranks in all.
+    /// Number of ranks.
     pub(crate) world_size: u32,
-    /// Port at which the ranks above it can reach it.
+    /// Port on which higher ranks can connect to it.
     pub(crate) port: u16,
 }
 
@@ -68,8 +66,8 @@ impl Hello {
         })
     }
 
-    /// What a listener answers to a caller: whether the caller is one of the ranks in `expected` of the same job,
-    /// settings and generation.
+    /// Returns a listener's answer to a caller: welcome if the caller is one of the ranks in `expected` and has the
+    /// same job, settings and generation.
     pub(crate) fn answer(&self, caller: Option<&Self>, expected: impl Fn(u32) -> bool) -> Answer {
         let verdict = match caller {
             None => Verdict::Stranger,
@@ -86,28 +84,28 @@ impl Hello {
     }
 }
 
-/// A listener's answer.
+/// Answer of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) verdict: Verdict,
-    /// The listener's own generation.
+    /// Generation of the listener.
     pub(crate) generation: u64,
 }
 
-/// Whether a caller is let in.
+/// Verdict on a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is one of the expected ranks.
+    /// The caller is one of the expected ranks.
     Welcome,
-    /// It does not speak this protocol.
+    /// The caller does not use this protocol.
     Stranger,
-    /// It belongs to another job.
+    /// The caller belongs to another job.
     OtherJob,
-    /// It belongs to another generation of the job.
+    /// The caller belongs to another generation of the job.
     OtherGeneration,
-    /// It would train other bits.
+    /// The caller's settings would train other bits.
     OtherSettings,
-    /// It is not expected here, or is here already.
+    /// The caller is not expected here, or is connected already.
     OtherRank,
 }
 
@@ -144,7 +142,7 @@ impl Answer {
     }
 }
 
-/// An address as 16 bytes of IPv6 (IPv4 mapped) and 2 of port.
+/// Encodes an address as 16 bytes of IPv6 (IPv4 mapped) and 2 of port.
 pub(crate) fn address_to_bytes(address: SocketAddr) -> [u8; ADDRESS_BYTES] {
     let ip = match address.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),

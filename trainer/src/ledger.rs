@@ -1,5 +1,5 @@
-//! What was consumed: half-open intervals of positions in each epoch's sample order. A multiset: a position that was
-//! consumed twice stays there twice, so that nothing is hidden by merging.
+//! Ledger of consumed samples: half-open intervals of positions in each epoch's sample order. It is a multiset: a
+//! position that was consumed twice is listed twice, so that merging hides nothing.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Intervals by epoch.
+/// Consumed intervals by epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ledger {
-    /// Each list is sorted; intervals that touch are one, intervals that overlap stay apart.
+    /// Each list is sorted; adjacent intervals are joined, overlapping ones are not.
     epochs: BTreeMap<u64, Vec<(u64, u64)>>,
 }
 
 impl Ledger {
-    /// Notes that these positions were consumed.
+    /// Records that these positions were consumed.
     pub fn add(&mut self, epoch: u64, positions: Range<u64>) {
         if positions.is_empty() {
             return;
@@ -28,7 +28,7 @@ impl Ledger {
         join(list, at);
     }
 
-    /// Notes all that another ledger says.
+    /// Adds all intervals of another ledger.
     pub fn merge(&mut self, other: &Self) {
         for (&epoch, list) in &other.epochs {
             for &(from, to) in list {
@@ -37,13 +37,14 @@ impl Ledger {
         }
     }
 
-    /// Positions noted, counted as often as they were consumed.
+    /// Returns the number of consumed positions, duplicates included.
     pub fn total(&self) -> u64 {
         let lists = self.epochs.values().flatten();
         lists.map(|(from, to)| to.saturating_sub(*from)).sum()
     }
 
-    /// How often each position of an epoch was consumed: counts by stretch, covering `0..samples` and anything beyond.
+    /// Returns how often each position of an epoch was consumed, as counts by range that cover `0..samples` and
+    /// anything beyond.
     fn counts(&self, epoch: u64, samples: u64) -> Vec<(Range<u64>, i64)> {
         let mut edges: BTreeMap<u64, i64> = BTreeMap::from([(0, 0), (samples, 0)]);
         for &(from, to) in self.epochs.get(&epoch).into_iter().flatten() {
@@ -58,7 +59,7 @@ impl Ledger {
         stretches.collect()
     }
 
-    /// Compares with "every sample of every epoch exactly once".
+    /// Compares the ledger with "every sample of every epoch exactly once".
     pub fn report(&self, samples: u64, epochs: u64) -> LedgerReport {
         let beyond = self.epochs.keys().copied().filter(|&epoch| epoch >= epochs);
         let per_epoch: Vec<EpochReport> = (0..epochs)
@@ -90,7 +91,7 @@ impl Ledger {
     }
 }
 
-/// Joins the interval at `at` with those that touch it.
+/// Joins the interval at `at` with adjacent ones.
 fn join(list: &mut Vec<(u64, u64)>, at: usize) {
     if at + 1 < list.len() && list[at].1 == list[at + 1].0 {
         list[at].1 = list.remove(at + 1).1;
@@ -100,25 +101,25 @@ fn join(list: &mut Vec<(u64, u64)>, at: usize) {
     }
 }
 
-/// Whether every sample was consumed exactly once per epoch.
+/// Result of comparing a ledger with "every sample exactly once per epoch".
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerReport {
-    /// Whether so.
+    /// True if there are no duplicates and no omissions.
     pub exact: bool,
     /// Consumptions beyond the first, or of positions that do not exist.
     pub duplicates: u64,
     /// Samples that were not consumed.
     pub omissions: u64,
-    /// The same by epoch.
+    /// The same figures by epoch.
     pub epochs: Vec<EpochReport>,
 }
 
-/// One epoch.
+/// Figures of one epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochReport {
-    /// Which, from 0.
+    /// Number of the epoch, from 0.
     pub epoch: u64,
-    /// Consumptions.
+    /// Number of consumptions.
     pub consumed: u64,
     /// Consumptions beyond the first.
     pub duplicates: u64,
@@ -126,20 +127,19 @@ pub struct EpochReport {
     pub omissions: u64,
 }
 
-/// What a rank leaves behind.
+/// Ledger file that a rank writes at its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerFile {
-    /// The generation that finished.
+    /// Generation that finished.
     pub generation: u64,
-    /// The rank.
     pub rank: u32,
-    /// Ranks of that generation.
+    /// Number of ranks of that generation.
     pub world_size: u32,
-    /// What it consumed; rank 0 also carries what earlier generations did.
+    /// Consumed samples; rank 0 includes those of earlier generations.
     pub ledger: Ledger,
 }
 
-/// Why the ledgers of a run say nothing.
+/// Failure to evaluate the ledgers of a run.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum LedgerError {
@@ -158,13 +158,13 @@ pub enum LedgerError {
     },
 }
 
-/// Name of a rank's ledger.
+/// Returns the file name of a rank's ledger.
 pub(crate) fn file_name(rank: u32) -> String {
     format!("ledger-rank-{rank}.json")
 }
 
-/// Gathers what the ranks of the newest generation left in `dir` and compares it with "every sample of every epoch
-/// exactly once". Files of older generations, which ended before they were done, do not count.
+/// Collects the ledgers of the newest generation in `dir` and compares them with "every sample of every epoch exactly
+/// once". Files of older generations, which ended before they were done, are ignored.
 pub fn check(dir: &Path, samples: u64, epochs: u64) -> Result<LedgerReport, LedgerError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -234,8 +234,9 @@ mod tests {
         assert!(ledger(0, &[(0, 10)]).report(10, 1).exact);
     }
 
-    /// Plays a run in which each life of the job (world size, steps until it ends, steps between checkpoints) goes on
-    /// from the newest checkpoint of the lives before it; gives the ledgers that the last life leaves behind.
+    /// Simulates a run in which each generation of the job (world size, steps until it ends, steps between
+    /// checkpoints) continues from the newest checkpoint of the generations before it; returns the ledgers of the last
+    /// one.
     fn play(schedule: Schedule, lives: &[(usize, u64)], every: u64, last: usize) -> Vec<Ledger> {
         let mut saved: (u64, Vec<Ledger>) = (0, Vec::new());
         let ends = lives.iter().map(|&(w, steps)| (w, Some(steps))).chain([(last, None)]);
@@ -275,7 +276,7 @@ mod tests {
             ledgers.iter().for_each(|ledger| all.merge(ledger));
             prop_assert!(all.report(samples as u64, 3).exact);
             prop_assert_eq!(all.total(), 3 * samples as u64);
-            // The judge bites: one rank's ledger left out is an omission, one counted twice a duplicate.
+            // The check detects faults: one missing ledger is an omission, one counted twice a duplicate.
             for ledger in &ledgers {
                 let mut twice = all.clone();
                 twice.merge(ledger);

@@ -1,12 +1,13 @@
 //! `exp`, `ln` and powers from additions, multiplications and divisions alone.
 //!
-//! The system's libm picks its variant by processor (with fused multiply-add or without), so two nodes of one job could
-//! round differently. IEEE 754 fixes these four operations and the square root everywhere, and Rust neither fuses nor
+//! The system's libm selects its variant by processor (with fused multiply-add or without), so two nodes of one job
+//! could round differently. IEEE 754 fixes these four operations and the square root everywhere, and Rust neither
+//! fuses nor reorders them.
 //! reorders them.
 
 use std::f64::consts::{LN_2, LOG2_E, SQRT_2};
 
-/// e^x for x <= 0, which is all that a shifted softmax asks for; relative error below 1e-14.
+/// Returns e^x for x <= 0, the range of a shifted softmax; relative error below 1e-14.
 pub(crate) fn exp(x: f64) -> f64 {
     if x < -700.0 {
         return 0.0;
@@ -17,11 +18,11 @@ pub(crate) fn exp(x: f64) -> f64 {
     for n in (1..=14).rev() {
         sum = 1.0 + rest * sum / f64::from(n);
     }
-    // power lies in -1010..=1: a normal exponent.
+    // `power` is in -1010..=1: a normal exponent.
     sum * f64::from_bits(((power as i64 + 1023) as u64) << 52)
 }
 
-/// Natural logarithm of a normal number of at least 1, which is what a softmax's sum is.
+/// Returns the natural logarithm of a normal number of at least 1, the range of a softmax's sum.
 pub(crate) fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
     let mut power = ((bits >> 52) as i64 - 1023) as f64;
@@ -39,7 +40,7 @@ pub(crate) fn ln(x: f64) -> f64 {
     2.0 * s * sum + power * LN_2
 }
 
-/// base^exponent by squaring.
+/// Returns base^exponent, by repeated squaring.
 pub(crate) fn power(base: f64, mut exponent: u64) -> f64 {
     let (mut result, mut square) = (1.0, base);
     while exponent > 0 {

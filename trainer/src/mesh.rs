@@ -1,8 +1,8 @@
-//! Every rank connected to every other one, and the one operation that all collectives are made of: each gives each
-//! other a message and waits for theirs.
+//! Full mesh of connections between all ranks, and the one operation that all collectives are built on: every rank
+//! sends every other a message and waits for theirs.
 //!
-//! One thread, sockets that never block, one `poll` over all of them: sending and receiving go on together, so no order
-//! of ranks can deadlock, and whoever is lost is noticed at once even while another is waited for.
+//! One thread, non-blocking sockets, one `poll` over all of them: sending and receiving are concurrent, so no order of
+//! ranks can deadlock, and a lost rank is detected at once even while another is waited for.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Longest message, so that a foreign length is no wish for memory.
+/// Maximum bytes of a message, so that a foreign length cannot cause a large allocation.
 const MESSAGE_BYTES_MAX: u64 = 1 << 30;
 const HEADER_BYTES: usize = 24;
 
-/// The collectives.
+/// Collective operation of all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Collective {
-    /// The ranks find each other.
+    /// The ranks connect to each other.
     Rendezvous,
-    /// Gradients go to the owners of the parameters.
+    /// Gradients are sent to the owners of the parameters.
     ReduceScatter,
-    /// Updated parameters go to everybody.
+    /// Updated parameters are sent to all ranks.
     AllGather,
-    /// Nobody passes before everybody is here.
+    /// No rank continues before all ranks have arrived.
     Barrier,
 }
 
@@ -40,7 +40,7 @@ impl std::fmt::Display for Collective {
     }
 }
 
-/// Why the ranks could not speak to each other. All but `Refused` and `Mixed` are what a rank sees of another's end.
+/// Failure of communication between ranks. All but `Refused` and `Mixed` are effects of another rank's end.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum MeshError {
@@ -82,25 +82,25 @@ pub enum MeshError {
     Mixed { op: Collective, sequence: u64, rank: u32 },
 }
 
-/// Another rank.
+/// Connection to another rank.
 #[derive(Debug)]
 struct Link {
     stream: TcpStream,
     address: SocketAddr,
 }
 
-/// This rank's connections to all others.
+/// Connections of this rank to all others.
 #[derive(Debug)]
 pub(crate) struct Mesh {
     rank: usize,
-    /// By rank; none for the own.
+    /// Connections by rank; `None` for this rank.
     links: Vec<Option<Link>>,
     sequence: u64,
     deadline: Duration,
 }
 
 impl Mesh {
-    /// From connected streams by rank, none for the own.
+    /// Creates a mesh from connected streams by rank, `None` for this rank.
     pub(crate) fn new(rank: usize, streams: Vec<Option<TcpStream>>, deadline: Duration) -> io::Result<Self> {
         let link = |stream: Option<TcpStream>| {
             let Some(stream) = stream else { return Ok(None) };
@@ -121,7 +121,7 @@ impl Mesh {
         self.links.len()
     }
 
-    /// The error for a message that does not have the form this collective gives it.
+    /// Returns the error for a message that does not have the format of this collective.
     pub(crate) fn mixed(&self, op: Collective, rank: usize) -> MeshError {
         MeshError::Mixed {
             op,
@@ -130,18 +130,19 @@ impl Mesh {
         }
     }
 
-    /// Sets the longest wait from now on.
+    /// Sets the deadline of later collectives.
     pub(crate) fn set_deadline(&mut self, deadline: Duration) {
         self.deadline = deadline;
     }
 
-    /// Waits until every rank is here.
+    /// Waits until every rank has arrived.
     pub(crate) fn barrier(&mut self) -> Result<(), MeshError> {
         let nothing = vec![Vec::new(); self.world_size()];
         self.exchange(Collective::Barrier, nothing).map(drop)
     }
 
-    /// Gives `outgoing[r]` to rank r and gets what each gave to this one, by rank; the own message comes back as it is.
+    /// Sends `outgoing[r]` to rank r and returns the messages of all ranks to this one, by rank; the rank's own
+    /// message is returned unchanged.
     pub(crate) fn exchange(&mut self, op: Collective, outgoing: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, MeshError> {
         self.sequence += 1;
         let sequence = self.sequence;
@@ -202,8 +203,8 @@ impl Mesh {
     }
 }
 
-/// Waits for any of them; false when the time is up. A failure of `poll` itself counts as ready: the read or write that
-/// follows says what is wrong.
+/// Waits until any descriptor is ready; returns false at the deadline. A failure of `poll` itself counts as ready: the
+/// read or write that follows returns the error.
 pub(crate) fn ready(fds: &mut [PollFd<'_>], until: Instant) -> bool {
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -221,7 +222,7 @@ pub(crate) fn ready(fds: &mut [PollFd<'_>], until: Instant) -> bool {
     }
 }
 
-/// One message each way.
+/// Exchange of one message each way.
 struct Talk {
     op: Collective,
     sequence: u64,
@@ -231,7 +232,7 @@ struct Talk {
     head_in: [u8; HEADER_BYTES],
     incoming: Vec<u8>,
     received: usize,
-    /// Header and body; known when the header is there.
+    /// Bytes of header and body; `None` until the header has arrived.
     expected: Option<usize>,
 }
 
@@ -259,7 +260,7 @@ impl Talk {
         }
     }
 
-    /// What it waits for; nothing when both messages are through.
+    /// Returns the events to wait for; empty when both messages are transferred.
     fn wants(&self) -> PollFlags {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::OUT, self.sent < HEADER_BYTES + self.outgoing.len());
@@ -267,7 +268,7 @@ impl Talk {
         flags
     }
 
-    /// Sends and receives what the socket allows now.
+    /// Sends and receives as much as the socket allows now.
     fn advance(&mut self, stream: &mut TcpStream) -> Result<(), TalkProblem> {
         while self.wants().contains(PollFlags::OUT) {
             let head = IoSlice::new(&self.head_out[self.sent.min(HEADER_BYTES)..]);
@@ -275,7 +276,7 @@ impl Talk {
             match done(stream.write_vectored(&[head, body])) {
                 Ok(Some(sent)) => self.sent += sent,
                 Ok(None) => break,
-                // It cannot get our message any more, so it will not finish this collective.
+                // The peer cannot receive this message any more, so it will not finish this collective.
                 Err(error) => return Err(TalkProblem::Io(error)),
             }
         }
@@ -284,7 +285,7 @@ impl Talk {
 
     fn receive(&mut self, stream: &mut TcpStream) -> Result<(), TalkProblem> {
         while self.wants().contains(PollFlags::IN) {
-            // Never past the end of this message: the next one belongs to the next collective.
+            // Never reads past the end of this message: the next one belongs to the next collective.
             let room = match self.expected {
                 None => &mut self.head_in[self.received..],
                 Some(_) => &mut self.incoming[self.received - HEADER_BYTES..],
@@ -315,13 +316,13 @@ impl Talk {
     }
 }
 
-/// How far a read or write came; none when the socket has nothing to give now, an error when it is closed.
+/// Returns the bytes that were transferred; `None` if the socket is not ready, an error if it is closed.
 fn done(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(n) => Ok(Some(n)),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        // Nothing was moved; ask again after the next poll.
+        // Nothing was transferred; retried after the next poll.
         Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(None),
         Err(e) => Err(e),
     }

@@ -1,31 +1,30 @@
-//! The model: fully connected layers with ReLU between them and softmax cross-entropy at the end, forward and backward by
-//! hand. Loops run in one fixed order, so the same binary gives the same bits whoever calls it.
+//! Model: fully connected layers with ReLU between them and softmax cross-entropy at the end; forward and backward are
+//! written by hand. Loops run in one fixed order, so the same binary always computes the same bits.
 
 use std::panic::Location;
 
 use crate::math;
 use crate::random;
 
-/// Lanes of a dot product. Its terms are added in this many columns, then the columns pairwise: one fixed order that a
-/// processor can still do several at a time.
+/// Lanes of a dot product. Its terms are added in this many columns, then the columns pairwise: a fixed order that
+/// still permits vector instructions.
 const LANES: usize = 16;
 
-/// One tensor of the model.
+/// Tensor of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tensor {
-    /// Its name (`fc1.weight`).
+    /// Name, for example `fc1.weight`.
     pub(crate) name: String,
     /// Extent of dimension 0, along which it is split.
     pub(crate) rows: usize,
     /// Elements of a row: 1 for a bias.
     pub(crate) width: usize,
-    /// Where it begins among all parameters.
+    /// Offset of its first element among all parameters.
     pub(crate) at: usize,
-    /// Its shape.
     pub(crate) shape: Vec<u64>,
 }
 
-/// The model's tensors; parameters and gradients are flat arrays in this order.
+/// Tensors of the model; parameters and gradients are flat arrays in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Network {
     widths: Vec<usize>,
@@ -36,24 +35,23 @@ pub(crate) struct Network {
 /// Input of a step: rows of pixels with their digits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batch {
-    /// Columns of `values`.
+    /// Number of columns of `values`.
     pub(crate) width: usize,
-    /// Row-major.
+    /// Row-major pixel values.
     pub(crate) values: Vec<f32>,
-    /// A digit a row.
+    /// Digit of each row.
     pub(crate) labels: Vec<u8>,
 }
 
-/// What a batch gave, summed over its rows.
+/// Result of a batch, summed over its rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Outcome {
-    /// Cross-entropy.
     pub(crate) loss: f64,
-    /// Rows whose most likely digit is the right one.
+    /// Number of rows for which the most likely digit is correct.
     pub(crate) correct: u32,
 }
 
-/// A batch that does not fit the layer it meets.
+/// Error of a batch with another width than its layer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "mat1 and mat2 shapes cannot be multiplied ({}x{} and {}x{})",
@@ -64,23 +62,20 @@ pub struct ShapeError {
     pub mat1: (usize, usize),
     /// Rows and columns of the transposed weight.
     pub mat2: (usize, usize),
-    /// The call that was refused, innermost last: file, line, function.
+    /// Call stack of the refused operation, innermost last.
     pub frames: Vec<Frame>,
 }
 
-/// A place in the program.
+/// Source location of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// Source file.
     pub file: &'static str,
-    /// Line in it.
     pub line: u32,
-    /// Function.
     pub function: &'static str,
 }
 
 impl Frame {
-    /// The place of the call.
+    /// Returns the location of the caller.
     #[track_caller]
     pub(crate) fn here(function: &'static str) -> Self {
         let place = Location::caller();
@@ -92,18 +87,18 @@ impl Frame {
     }
 }
 
-/// Memory of one forward and backward pass, kept from batch to batch.
+/// Buffers of one forward and backward pass, reused between batches.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    /// Outputs of each layer, after ReLU but for the last.
+    /// Outputs of each layer; all but the last are after ReLU.
     outputs: Vec<Vec<f32>>,
-    /// Gradient with respect to the output at hand, and to its input.
+    /// Gradient with respect to the current layer's output, and to its input.
     upper: Vec<f32>,
     lower: Vec<f32>,
 }
 
 impl Network {
-    /// A network with layers of these widths, input first.
+    /// Creates a network with layers of these widths, input first.
     pub(crate) fn new(widths: Vec<usize>) -> Self {
         let (mut tensors, mut at) = (Vec::new(), 0);
         for (layer, pair) in widths.windows(2).enumerate() {
@@ -140,7 +135,7 @@ impl Network {
         self.parameters
     }
 
-    /// Initial parameters (He, uniform): each a function of seed, tensor and place alone.
+    /// Returns the initial parameters (He, uniform): each depends only on seed, tensor and position.
     pub(crate) fn initial(&self, seed: u64) -> Vec<f32> {
         let mut parameters = vec![0.0; self.parameters];
         for (stream, tensor) in self.tensors.iter().enumerate() {
@@ -188,7 +183,7 @@ impl Network {
         Ok(())
     }
 
-    /// Loss and hits of a batch.
+    /// Returns loss and hits of a batch.
     pub(crate) fn evaluate(
         &self,
         parameters: &[f32],
@@ -202,7 +197,7 @@ impl Network {
         Ok(cross_entropy(logits, classes, &batch.labels, &mut scratch.upper))
     }
 
-    /// Loss and hits of a batch; its gradient, summed over rows, is added to `gradient`.
+    /// Returns loss and hits of a batch; adds its gradient, summed over rows, to `gradient`.
     pub(crate) fn train(
         &self,
         parameters: &[f32],
@@ -248,7 +243,7 @@ impl Network {
     }
 }
 
-/// `output = input · weightᵀ + bias`; refuses an input of another width than the weight's.
+/// Computes `output = input · weightᵀ + bias`; refuses an input of another width than the weight's.
 #[track_caller]
 fn linear(
     (input, rows, width): (&[f32], usize, usize),
@@ -298,7 +293,7 @@ fn add_scaled(sum: &mut [f32], scale: f32, values: &[f32]) {
     }
 }
 
-/// Loss and hits over the rows of logits; `slopes` becomes the gradient with respect to the logits.
+/// Returns loss and hits over the rows of logits; `slopes` becomes the gradient with respect to the logits.
 fn cross_entropy(logits: &[f32], classes: usize, labels: &[u8], slopes: &mut [f32]) -> Outcome {
     let mut outcome = Outcome::default();
     for ((row, slopes), &label) in logits
@@ -345,7 +340,7 @@ mod tests {
     #[test]
     fn the_gradient_agrees_with_finite_differences() {
         let (network, mut parameters, batch) = small();
-        // Biases begin at zero; move them off it so that no unit sits on ReLU's corner.
+        // Biases begin at zero; shift them so that no unit is at ReLU's corner.
         for (i, p) in parameters.iter_mut().enumerate() {
             *p += 0.05 * random::draw_symmetric(4, 1, i as u64);
         }

@@ -1,4 +1,4 @@
-//! What a run leaves behind. Files appear whole under their name or not at all.
+//! Result files of a run. Each file appears complete under its name or not at all.
 
 use std::fs;
 use std::io;
@@ -14,45 +14,45 @@ pub const PARAMETERS_FILE: &str = "parameters.bin";
 /// Name of the file with rank 0's [`Summary`].
 pub const SUMMARY_FILE: &str = "summary.json";
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The rank that tells.
+    /// Rank that reports.
     pub rank: u32,
-    /// The generation that finished.
+    /// Generation that finished.
     pub generation: u64,
-    /// Its ranks.
+    /// Number of ranks of that generation.
     pub world_size: u32,
-    /// Steps of the whole run.
+    /// Number of steps of the whole run.
     pub steps: u64,
-    /// Epochs of the whole run.
+    /// Number of epochs of the whole run.
     pub epochs: u64,
-    /// Samples an epoch.
+    /// Number of samples in an epoch.
     pub samples: u64,
     /// Steps completed when this generation began.
     pub started_at: u64,
     /// Mean cross-entropy of the final parameters over the training set.
     pub loss: f64,
-    /// Share of the training set that the final parameters name rightly.
+    /// Fraction of the training set that the final parameters classify correctly.
     pub accuracy: f64,
-    /// BLAKE3 of `parameters.bin`, 64 hex digits.
+    /// BLAKE3 digest of `parameters.bin`, 64 hex digits.
     pub parameters: String,
-    /// Median wall time of a step of this generation with its pacing, milliseconds; absent when it made none.
+    /// Median wall time of a step of this generation with its pacing, in milliseconds; `None` if there was no step.
     pub step_ms: Option<f64>,
-    /// The same without the pacing.
+    /// Median wall time of a step without the pacing, in milliseconds.
     pub work_ms: Option<f64>,
-    /// Checkpoints that this rank sealed in this generation.
+    /// Number of checkpoints that this rank sealed in this generation.
     pub sealed: u64,
-    /// Checkpoints that it could not take part in.
+    /// Number of checkpoints that this rank skipped.
     pub skipped: u64,
-    /// Step marks that the agent was not told.
+    /// Number of step marks that were not sent to the agent.
     pub marks_dropped: u64,
 }
 
-/// Writes a file under another name and renames it. No fsync: what is written here can be computed again.
+/// Writes a file under a temporary name and renames it. No fsync, because the results can be computed again.
 pub(crate) fn write(env: &RankEnv, dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
     let path = dir.join(name);
-    // Two generations may overlap for a moment; their temporary files must not.
+    // Two generations may overlap briefly; their temporary files must not collide.
     let temporary = dir.join(format!(".{name}.{}.{}.tmp", env.generation, env.rank));
     let written: io::Result<()> = (|| {
         fs::create_dir_all(dir)?;
@@ -65,7 +65,6 @@ pub(crate) fn write(env: &RankEnv, dir: &Path, name: &str, bytes: &[u8]) -> Resu
     })
 }
 
-/// Writes a value as indented JSON.
 pub(crate) fn write_json(env: &RankEnv, dir: &Path, name: &str, value: &impl Serialize) -> Result<(), Failure> {
     let mut text = serde_json::to_vec_pretty(value).expect("numbers, texts and lists of them are JSON");
     text.push(b'\n');

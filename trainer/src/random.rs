@@ -1,31 +1,32 @@
-//! Random numbers by counter: any draw can be had alone, so nothing depends on who draws first or on how many ranks.
+//! Counter-based random numbers: each draw is independent of the others, so results depend neither on the order of
+//! draws nor on the number of ranks.
 
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64 bits without visible structure.
+/// Finalizer of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64 bits without visible structure.
 fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
 
-/// The `index`-th number of a stream of a seed.
+/// Returns number `index` of a stream of a seed.
 pub(crate) fn draw(seed: u64, stream: u64, index: u64) -> u64 {
     let key = mix(seed.wrapping_add(GAMMA.wrapping_mul(stream.wrapping_add(1))));
     mix(key.wrapping_add(GAMMA.wrapping_mul(index.wrapping_add(1))))
 }
 
-/// The same as a number in `[-1, 1)`, exact in f32.
+/// Returns the draw as a number in `[-1, 1)`, exact in f32.
 pub(crate) fn draw_symmetric(seed: u64, stream: u64, index: u64) -> f32 {
-    // 24 bits are what f32 holds exactly.
+    // f32 represents 24 bits exactly.
     let whole = (draw(seed, stream, index) >> 40) as f32;
     whole / 8_388_608.0 - 1.0
 }
 
-/// The order in which an epoch visits `count` samples.
+/// Returns the order in which an epoch visits `count` samples.
 pub(crate) fn permutation(seed: u64, epoch: u64, count: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..u32::try_from(count).expect("fewer than 2^32 samples")).collect();
-    // Fisher-Yates; the bound is taken from the high bits of a product, its bias at these sizes is below 2^-50.
+    // Fisher-Yates; the bound is taken from the high bits of a product, with a bias below 2^-50 at these sizes.
     for last in (1..count).rev() {
         let wide = u128::from(draw(seed, ORDER_STREAM ^ epoch, last as u64)) * (last as u128 + 1);
         order.swap(last, (wide >> 64) as usize);
@@ -33,7 +34,7 @@ pub(crate) fn permutation(seed: u64, epoch: u64, count: usize) -> Vec<u32> {
     order
 }
 
-/// Keeps sample orders apart from initial weights, whose streams are small tensor numbers.
+/// Separates sample orders from initial weights, which use small stream numbers.
 const ORDER_STREAM: u64 = 1 << 63;
 
 #[cfg(test)]

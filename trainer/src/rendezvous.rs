@@ -1,5 +1,5 @@
-//! How the ranks find each other: rank 0 listens where everybody was told, collects who is there and tells each where
-//! the others listen; then each calls the ranks below it.
+//! Rendezvous of the ranks: rank 0 listens at the configured address, collects all ranks and sends each the addresses
+//! of the others; then each rank connects to the ranks below it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -13,16 +13,16 @@ use rustix::event::{PollFd, PollFlags};
 use crate::handshake::{self, ADDRESS_BYTES, ANSWER_BYTES, Answer, HELLO_BYTES, Hello, Verdict};
 use crate::mesh::{Collective, Mesh, MeshError, ready};
 
-/// Pause between two attempts to reach rank 0, which may not have started yet.
+/// Pause between two attempts to connect to rank 0, which may not have started yet.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// How long a caller may take for its 48 bytes; a silent stranger must not use up the ranks' time.
+/// Deadline of a caller's 48 bytes; a silent unknown peer must not use up the ranks' time.
 const GREETING_WAIT: Duration = Duration::from_secs(5);
 
-/// Callers that may be in the middle of their greeting; beyond it the oldest is hung up on.
+/// Maximum callers with an incomplete greeting; beyond it the oldest is disconnected.
 const CALLERS_MAX: usize = 256;
 
-/// Connects this rank with all others. `listener` is rank 0's, where the caller has bound it already.
+/// Connects this rank with all others. `listener` is rank 0's, if the caller has bound it already.
 pub(crate) fn join(
     env: &RankEnv,
     settings: u64,
@@ -76,7 +76,7 @@ impl Call<'_> {
         })
     }
 
-    /// Rank 0: collects all others, then tells them where the others listen.
+    /// Collects all other ranks and sends them the addresses of the others; called on rank 0.
     fn collect(&self, listener: Option<TcpListener>, streams: &mut [Option<TcpStream>]) -> Result<(), MeshError> {
         let listener = match listener {
             Some(listener) => listener,
@@ -96,7 +96,8 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Every other rank: calls rank 0, learns where the others listen, calls those below it, admits those above it.
+    /// Connects to rank 0, receives the addresses, connects to the ranks below and admits those above; called on all
+    /// other ranks.
     fn call_all(&self, streams: &mut [Option<TcpStream>]) -> Result<(), MeshError> {
         let rank = self.env.rank.0;
         let (mut master, listener, port) = self.call_master()?;
@@ -134,7 +135,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Calls rank 0 until it answers: it may start later, or an older generation's rank 0 may still be on its way out.
+    /// Connects to rank 0 with retries: it may start later, or rank 0 of an older generation may still be ending.
     fn call_master(&self) -> Result<(TcpStream, TcpListener, u16), MeshError> {
         let address = self.master()?;
         loop {
@@ -153,12 +154,12 @@ impl Call<'_> {
         }
     }
 
-    /// The outer error is final, the inner one is worth another attempt.
+    /// Makes one attempt; the outer error is final, the inner one may be retried.
     #[allow(clippy::type_complexity, reason = "two kinds of failure of one attempt")]
     fn try_master(&self, address: SocketAddr) -> Result<io::Result<(TcpStream, TcpListener, u16)>, MeshError> {
         let attempt = || {
             let mut stream = TcpStream::connect_timeout(&address, self.left())?;
-            // A port with no listener on our own host may, rarely, connect to itself.
+            // A port without a listener on this host may, rarely, connect to itself.
             if stream.local_addr()? == stream.peer_addr()? {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
@@ -181,7 +182,7 @@ impl Call<'_> {
         }
     }
 
-    /// Says who we are; gives the answer, or none when it is not in our language.
+    /// Sends the greeting and returns the answer; `None` if it is not in this protocol.
     fn greet(&self, stream: &mut TcpStream, port: u16) -> io::Result<Option<Answer>> {
         stream.set_nonblocking(true)?;
         write_all(stream, &self.hello(port).to_bytes(), self.until)?;
@@ -190,7 +191,7 @@ impl Call<'_> {
         Ok(Answer::from_bytes(&answer))
     }
 
-    /// Answers callers until every expected rank is there; gives where each listens, and its stream.
+    /// Answers callers until every expected rank is connected; returns the address and stream of each.
     fn admit(
         &self,
         listener: &TcpListener,
@@ -243,7 +244,7 @@ impl Call<'_> {
     }
 
     fn left(&self) -> Duration {
-        // A timeout of zero means none to the system.
+        // The system treats a timeout of zero as no timeout.
         let left = self.until.saturating_duration_since(Instant::now());
         left.max(Duration::from_millis(1))
     }
@@ -279,7 +280,7 @@ fn welcome(address: SocketAddr, answer: Option<Answer>) -> Result<(), MeshError>
     })
 }
 
-/// Someone who has connected and not yet said who it is.
+/// Connected peer that has not identified itself yet.
 struct Caller {
     stream: TcpStream,
     address: SocketAddr,
@@ -298,7 +299,7 @@ impl Caller {
     fn accept(listener: &TcpListener) -> io::Result<Option<Self>> {
         let (stream, address) = match listener.accept() {
             Ok(accepted) => accepted,
-            // Nobody there, or a caller that has gone again: no fault of the listener.
+            // No caller, or one that has closed again: not an error of the listener.
             Err(e) if transient(&e) => return Ok(None),
             Err(e) => return Err(e),
         };

@@ -1,4 +1,4 @@
-//! A rank's life: take a seat, find the others, restore, train, leave the results, say good-bye.
+//! Life of a rank: rendezvous, restore, train, write results, report the end.
 
 use std::io::{self, Write};
 use std::net::TcpListener;
@@ -20,22 +20,22 @@ use crate::settings::Settings;
 use crate::shard::write_values;
 use crate::train::Trainer;
 
-/// Samples of the built-in data set.
+/// Number of samples of the built-in data set.
 pub const SAMPLES: u64 = 1797;
 
-/// How much longer than a step the slowest rank's restore may take.
+/// Additional deadline for the slowest rank's restore.
 const RESTORE_GRACE: Duration = Duration::from_secs(120);
 
-/// A rank's place, as a value.
+/// Place of a rank, as a value.
 #[derive(Debug)]
 pub struct Seat {
-    /// Who this is and where rank 0 is.
+    /// Identity of this rank, and address of rank 0.
     pub env: RankEnv,
-    /// Rank 0's listener where it is bound already; else it binds `MASTER_ADDR:MASTER_PORT`.
+    /// Rank 0's listener if it is bound already; otherwise it binds `MASTER_ADDR:MASTER_PORT`.
     pub listener: Option<TcpListener>,
 }
 
-/// Runs this process as the rank that its environment names, with the agent that it names, if any.
+/// Runs this process as the rank that its environment defines, with its agent, if any.
 pub fn run(settings: Settings) -> Result<Summary, TrainError> {
     let env = RankEnv::from_env().map_err(|error| TrainError {
         place: None,
@@ -58,7 +58,7 @@ pub fn run(settings: Settings) -> Result<Summary, TrainError> {
     }
 }
 
-/// Runs a rank whose surroundings are all values. Progress for people goes to `log`, which may fail without harm.
+/// Runs a rank with all its environment as values. Progress messages go to `log`; errors of writing them are ignored.
 pub fn run_as(
     settings: &Settings,
     seat: Seat,
@@ -87,7 +87,7 @@ fn live(
     if let Some(restored) = checkpointer.restore(&boxes)? {
         trainer.restore(restored)?;
     }
-    // Others may still be restoring.
+    // Other ranks may still be restoring.
     mesh.set_deadline(settings.deadline + RESTORE_GRACE);
     trainer.gather(&mut mesh)?;
     mesh.set_deadline(settings.deadline);
@@ -109,14 +109,14 @@ fn live(
         course.step(settings, &env, &mut trainer, &mut mesh, checkpointer, log)?;
     }
     finish(settings, &env, &mut trainer, &mut mesh, &course, started_at).inspect(|_| {
-        // A lost agent is no reason to call finished work unfinished.
+        // A lost agent must not make finished work fail.
         if let Err(error) = checkpointer.done() {
             let _ = writeln!(log, "[rank{}] could not tell the agent: {error}", env.rank);
         }
     })
 }
 
-/// What happened on the way.
+/// Progress of this generation.
 #[derive(Default)]
 struct Course {
     boxes: Vec<TensorBox>,
@@ -157,7 +157,7 @@ impl Course {
         Ok(())
     }
 
-    /// A save that fails costs a checkpoint, never the run.
+    /// Saves a checkpoint. A failed save costs a checkpoint, never the run.
     fn save(&mut self, env: &RankEnv, trainer: &Trainer<'_>, checkpointer: &mut dyn Checkpointer, log: &mut dyn Write) {
         let image = trainer.image();
         let mut rest = image.as_slice();
@@ -189,7 +189,7 @@ impl Course {
     }
 }
 
-/// Leaves the results. Ledgers first: the summary stands only over a whole set of them.
+/// Writes the results. Ledgers come first: the summary is valid only with a complete set of them.
 fn finish(
     settings: &Settings,
     env: &RankEnv,
@@ -230,7 +230,7 @@ fn finish(
         output::write(env, &settings.out, PARAMETERS_FILE, &parameters)?;
         output::write_json(env, &settings.out, SUMMARY_FILE, &summary)?;
     }
-    // Nobody leaves before the results are there: a rank that is gone looks lost to those that are not done.
+    // No rank exits before the results are written: an exited rank looks lost to those that are not done.
     mesh.barrier()?;
     Ok(summary)
 }

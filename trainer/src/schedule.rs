@@ -1,31 +1,31 @@
-//! Which samples belong to which step and to whom. Pure arithmetic: the same at every world size.
+//! Assignment of samples to steps and ranks. Pure arithmetic: the same at every world size.
 
 use std::ops::Range;
 
-/// Cuts `0..total` into `parts` contiguous pieces that differ by at most one; piece `part`.
+/// Returns piece `part` of `0..total`, cut into `parts` contiguous pieces that differ by at most one.
 pub(crate) fn piece(total: usize, parts: usize, part: usize) -> Range<usize> {
     total * part / parts..total * (part + 1) / parts
 }
 
-/// The course of a run.
+/// Schedule of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Schedule {
-    /// Samples an epoch.
+    /// Number of samples in an epoch.
     pub(crate) samples: usize,
-    /// Samples a step, but for the last of an epoch, which takes what is left.
+    /// Number of samples in a step; the last step of an epoch takes the rest.
     pub(crate) batch: usize,
-    /// Epochs.
+    /// Number of epochs.
     pub(crate) epochs: u64,
-    /// Pieces of a batch.
+    /// Number of pieces of a batch.
     pub(crate) virtual_ranks: usize,
 }
 
-/// The samples of one step: positions in the epoch's order.
+/// Samples of one step, as positions in the epoch's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// The epoch, from 0.
+    /// Number of the epoch, from 0.
     pub(crate) epoch: u64,
-    /// Positions in its order.
+    /// Positions in the epoch's order.
     pub(crate) positions: Range<usize>,
 }
 
@@ -38,13 +38,13 @@ impl Schedule {
         self.steps_per_epoch().saturating_mul(self.epochs)
     }
 
-    /// Samples consumed by the first `completed` steps.
+    /// Returns the number of samples consumed by the first `completed` steps.
     pub(crate) fn consumed_after(&self, completed: u64) -> u64 {
         let window = self.window(completed);
         window.epoch * self.samples as u64 + window.positions.start as u64
     }
 
-    /// What the step after `completed` steps consumes.
+    /// Returns the samples of the step after `completed` steps.
     pub(crate) fn window(&self, completed: u64) -> Window {
         let begin = (completed % self.steps_per_epoch()) as usize * self.batch;
         Window {
@@ -53,18 +53,18 @@ impl Schedule {
         }
     }
 
-    /// The piece of a window that a virtual rank computes. Empty when there are more virtual ranks than samples.
+    /// Returns the piece of a window that a virtual rank computes. Empty if there are more virtual ranks than samples.
     pub(crate) fn share(&self, window: &Window, virtual_rank: usize) -> Range<usize> {
         let share = piece(window.positions.len(), self.virtual_ranks, virtual_rank);
         window.positions.start + share.start..window.positions.start + share.end
     }
 
-    /// The virtual ranks that a rank plays.
+    /// Returns the virtual ranks that a rank computes.
     pub(crate) fn played_by(&self, rank: usize, world_size: usize) -> Range<usize> {
         piece(self.virtual_ranks, world_size, rank)
     }
 
-    /// All positions of a window that a rank computes: contiguous, as its virtual ranks are.
+    /// Returns all positions of a window that a rank computes: contiguous, as its virtual ranks are.
     pub(crate) fn consumed_by(&self, window: &Window, rank: usize, world_size: usize) -> Range<usize> {
         let played = self.played_by(rank, world_size);
         let begin = self.share(window, played.start).start;

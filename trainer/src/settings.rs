@@ -1,4 +1,4 @@
-//! What a run is told. Everything that decides the trained bits is in [`Settings::identity`].
+//! Settings of a run. [`Settings::identity`] includes everything that determines the trained bits.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,36 +6,35 @@ use std::time::Duration;
 use crate::digits::{CLASSES, PIXELS};
 use crate::random;
 
-/// Largest hidden layer and deepest network that the trainer accepts.
+/// Maximum width of a hidden layer, and maximum depth of the network.
 const HIDDEN_MAX: usize = 4096;
 const LAYERS_MAX: usize = 8;
 
-/// Settings of one rank; all ranks of a job get the same.
+/// Settings of one rank; all ranks of a job receive the same.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// Passes over the data.
+    /// Number of passes over the data.
     pub epochs: u64,
-    /// Samples a step, over all ranks.
+    /// Number of samples in a step, over all ranks.
     pub batch: usize,
-    /// Pieces that each batch is cut into, at least as many as there are ever ranks. Gradients are summed by piece in
-    /// the order of the pieces, so that the sum does not depend on which rank computed which piece.
+    /// Number of pieces of each batch, at least the largest world size. Gradients are summed by piece in the order of
+    /// the pieces, so that the sum does not depend on which rank computed which piece.
     pub virtual_ranks: usize,
-    /// Widths of the hidden layers.
     pub hidden: Vec<usize>,
-    /// Decides initial weights and sample order.
+    /// Seed of initial weights and sample order.
     pub seed: u64,
-    /// Adam's step width.
+    /// Adam's step size.
     pub learning_rate: f32,
-    /// Pacing: a step is made to last at least so many milliseconds, by sleeping. The network is far smaller than what
-    /// it stands for; without pacing a run would be over before anything could fail. Not part of any result.
+    /// Pacing: minimum duration of a step in milliseconds, reached by sleeping. The demo network is far smaller than a
+    /// real one; without pacing a run would end before anything could fail. Does not affect results.
     pub step_ms_min: u64,
     /// Longest wait for another rank.
     pub deadline: Duration,
-    /// Where parameters, ledger and summary go.
+    /// Folder for parameters, ledger and summary.
     pub out: PathBuf,
-    /// Plants a bug in the program: at this step `bug_rank` builds a batch that is one column too wide.
+    /// Injects a bug: at this step `bug_rank` builds a batch that is one column too wide.
     pub bug_at_step: Option<u64>,
-    /// The rank with the bug, modulo the world size.
+    /// Rank with the bug, modulo the world size.
     pub bug_rank: u32,
 }
 
@@ -58,7 +57,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Every mistake at once, each naming its setting; empty when the run can start in a world of this size.
+    /// Returns all mistakes at once, each with its setting; empty if the run can start in a world of this size.
     pub fn problems(&self, world_size: u32) -> Vec<String> {
         let mut problems = Vec::new();
         let mut want = |fine: bool, text: String| {
@@ -97,7 +96,7 @@ impl Settings {
         problems
     }
 
-    /// Widths of all layers, input first.
+    /// Returns the widths of all layers, input first.
     pub(crate) fn widths(&self) -> Vec<usize> {
         let mut widths = vec![PIXELS];
         widths.extend(&self.hidden);
@@ -105,8 +104,8 @@ impl Settings {
         widths
     }
 
-    /// A number that two runs share exactly when they train the same bits: ranks refuse each other, and checkpoints,
-    /// when it differs. The number of epochs is left out: a longer run begins like a shorter one.
+    /// Returns a number that two runs share exactly if they train the same bits: ranks and checkpoints with another
+    /// number are refused. The number of epochs is left out, because a longer run begins like a shorter one.
     pub fn identity(&self) -> u64 {
         let mut parts = vec![
             self.batch as u64,

@@ -1,5 +1,5 @@
-//! Who owns which rows. Every tensor is split along dimension 0 in contiguous rows; a rank updates, and checkpoints, the
-//! rows it owns. With fewer rows than ranks some own none.
+//! Ownership of rows. Every tensor is split along dimension 0 into contiguous rows; a rank updates and checkpoints its
+//! rows. With fewer rows than ranks, some ranks own none.
 
 use std::ops::Range;
 
@@ -8,15 +8,15 @@ use rankguard_checkpoint_format::{Dtype, TensorBox};
 use crate::network::Network;
 use crate::schedule::piece;
 
-/// The kinds of state each parameter has; a checkpoint's names are prefix + tensor name.
+/// Kinds of state of each parameter; names in a checkpoint are prefix + tensor name.
 pub(crate) const KINDS: [&str; 3] = ["", "adam.m.", "adam.v."];
 
-/// One rank's part of every tensor.
+/// Part of every tensor that one rank owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shard {
     /// Ranges of the flat parameters, in the order of the tensors, empty ones left out.
     ranges: Vec<Range<usize>>,
-    /// The same as boxes without a kind.
+    /// The same ranges as boxes, without the prefix of a kind.
     boxes: Vec<TensorBox>,
     len: usize,
 }
@@ -36,17 +36,17 @@ impl Shard {
         Self { ranges, boxes, len }
     }
 
-    /// Elements owned.
+    /// Returns the number of owned elements.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Where they lie among all parameters.
+    /// Returns the owned ranges of the flat parameters.
     pub(crate) fn ranges(&self) -> &[Range<usize>] {
         &self.ranges
     }
 
-    /// The boxes of parameters, then of Adam's m, then of v: what a checkpoint of this rank holds.
+    /// Returns the boxes of this rank's checkpoint: those of parameters, then of Adam's m, then of v.
     pub(crate) fn boxes(&self) -> Vec<TensorBox> {
         let kinds = KINDS.iter().flat_map(|kind| self.boxes.iter().map(move |b| (kind, b)));
         kinds
@@ -57,14 +57,14 @@ impl Shard {
             .collect()
     }
 
-    /// The owned elements of a flat array, appended as little-endian bytes.
+    /// Appends the owned elements of a flat array as little-endian bytes.
     pub(crate) fn write(&self, flat: &[f32], bytes: &mut Vec<u8>) {
         for range in &self.ranges {
             write_values(&flat[range.clone()], bytes);
         }
     }
 
-    /// Sets the owned elements of a flat array from bytes of exactly `4 * len`.
+    /// Sets the owned elements of a flat array from exactly `4 * len` bytes.
     pub(crate) fn read(&self, bytes: &[u8], flat: &mut [f32]) {
         let mut rest = bytes;
         for range in &self.ranges {

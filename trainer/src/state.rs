@@ -1,4 +1,4 @@
-//! The small state beside the tensors of a checkpoint.
+//! Small (non-tensor) state of a checkpoint.
 
 use rankguard_model::Rank;
 use serde::{Deserialize, Serialize};
@@ -8,16 +8,16 @@ use crate::error::Failure;
 use crate::ledger::Ledger;
 use crate::schedule::Schedule;
 
-/// What a rank saves beside its tensors.
+/// State that a rank saves in addition to its tensors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
     /// Epoch of the next step.
     pub(crate) epoch: u64,
-    /// Steps completed.
+    /// Number of completed steps.
     pub(crate) step: u64,
-    /// What decides the trained bits: a checkpoint of other settings must not be gone on from.
+    /// Hash of the settings that determine the trained bits: a checkpoint of other settings must not be continued.
     pub(crate) settings: u64,
-    /// What this rank consumed; rank 0's also holds what was consumed before its generation.
+    /// Samples that this rank consumed; rank 0 includes those of earlier generations.
     pub(crate) ledger: Ledger,
 }
 
@@ -26,7 +26,7 @@ impl State {
         serde_json::to_value(self).expect("numbers and lists of them are JSON")
     }
 
-    /// Checks that the states of all shards are of one step of this very run; gives their ledgers merged.
+    /// Checks that the states of all shards belong to one step of this run; returns their merged ledgers.
     pub(crate) fn merge(
         states: Vec<(Rank, Value)>,
         step: u64,

@@ -1,4 +1,4 @@
-//! One rank's part of the computation: gradients of its virtual ranks, the update of its shard.
+//! Computation of one rank: gradients of its virtual ranks, and the update of its shard.
 
 use std::ops::Range;
 
@@ -18,34 +18,34 @@ use crate::settings::Settings;
 use crate::shard::{Shard, read_values, write_values};
 use crate::state::State;
 
-/// Loss and hits of a piece, ahead of its gradient.
+/// Bytes of loss and hits of a piece, which precede its gradient.
 const HEAD_BYTES: usize = 12;
 
-/// All that a rank holds.
+/// Training state of a rank.
 pub(crate) struct Trainer<'a> {
     settings: &'a Settings,
     pub(crate) schedule: Schedule,
     network: Network,
     digits: Digits,
-    /// By rank.
+    /// Shards by rank.
     shards: Vec<Shard>,
     rank: usize,
-    /// Everybody's, for the forward pass.
+    /// Parameters of all ranks, for the forward pass.
     pub(crate) parameters: Vec<f32>,
-    /// This rank's shard, which it alone changes.
+    /// Parameters of this rank's shard, which only this rank changes.
     owned: Vec<f32>,
     adam: Adam,
-    /// Steps completed.
+    /// Number of completed steps.
     pub(crate) step: u64,
     pub(crate) ledger: Ledger,
-    /// The sample order of an epoch.
+    /// Epoch, and its sample order.
     order: (u64, Vec<u32>),
     scratch: Scratch,
     gradient: Vec<f32>,
 }
 
 impl<'a> Trainer<'a> {
-    /// A rank before its first step.
+    /// Creates the state of a rank before its first step.
     pub(crate) fn new(settings: &'a Settings, digits: Digits, rank: usize, world_size: usize) -> Self {
         let network = Network::new(settings.widths());
         let schedule = Schedule {
@@ -79,12 +79,12 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// What a checkpoint of this rank holds.
+    /// Returns the boxes of this rank's checkpoint.
     pub(crate) fn boxes(&self) -> Vec<TensorBox> {
         self.shards[self.rank].boxes()
     }
 
-    /// Takes over a checkpoint's part of this rank.
+    /// Restores this rank's part of a checkpoint.
     pub(crate) fn restore(&mut self, restored: Restored) -> Result<(), Failure> {
         let Step(step) = restored.step;
         let settings = self.settings.identity();
@@ -93,7 +93,7 @@ impl<'a> Trainer<'a> {
             let problem = format!("the run has {} steps", self.schedule.total_steps());
             return Err(Failure::State { step, problem });
         }
-        // Tensors come kind by kind, as `boxes` asks for them.
+        // The tensors are ordered by kind, as `boxes` requests them.
         let bytes = restored.tensors.concat();
         let kinds = [&mut self.owned, &mut self.adam.m, &mut self.adam.v];
         let len = 4 * self.shards[self.rank].len();
@@ -105,14 +105,14 @@ impl<'a> Trainer<'a> {
             read_values(&bytes[kind * len..][..len], values);
         }
         self.step = step;
-        // One rank carries on what all have consumed before; else it would count once a rank.
+        // One rank carries the samples consumed before; otherwise they would count once per rank.
         if self.rank == 0 {
             self.ledger = base;
         }
         Ok(())
     }
 
-    /// Makes everybody's parameters whole from the shards. Also makes sure that all start from the same step.
+    /// Collects the parameters of all shards. Also checks that all ranks start from the same step.
     pub(crate) fn gather(&mut self, mesh: &mut Mesh) -> Result<(), Failure> {
         let mut message = self.step.to_le_bytes().to_vec();
         write_values(&self.owned, &mut message);
@@ -128,7 +128,7 @@ impl<'a> Trainer<'a> {
         Ok(())
     }
 
-    /// One optimizer step; gives the batch's mean loss, the same on every rank.
+    /// Runs one optimizer step; returns the batch's mean loss, the same on every rank.
     pub(crate) fn advance(&mut self, mesh: &mut Mesh) -> Result<f64, Failure> {
         let window = self.schedule.window(self.step);
         if self.order.0 != window.epoch {
@@ -166,11 +166,11 @@ impl<'a> Trainer<'a> {
         Ok(outcome.loss / count as f64)
     }
 
-    /// The samples at these positions of the epoch's order.
+    /// Returns the samples at these positions of the epoch's order.
     fn batch(&self, positions: Range<usize>) -> Batch {
         let planted = self.settings.bug_at_step == Some(self.step + 1)
             && self.settings.bug_rank as usize % self.shards.len() == self.rank;
-        // The planted bug: a column too many, as if someone had put the label into the image.
+        // Injected bug: one column too many, as if the label had been added to the image.
         let width = PIXELS + usize::from(planted);
         let mut batch = Batch {
             width,
@@ -188,8 +188,8 @@ impl<'a> Trainer<'a> {
         batch
     }
 
-    /// Adds up what the virtual ranks gave for this rank's shard, in their order. Ranks play contiguous virtual ranks,
-    /// so the order of ranks is that order.
+    /// Adds the gradients of the virtual ranks for this rank's shard, in their order. Ranks compute contiguous virtual
+    /// ranks, so the order of ranks is that order.
     fn fold(&self, mesh: &Mesh, incoming: &[Vec<u8>]) -> Result<(Outcome, Vec<f32>), MeshError> {
         let piece_bytes = HEAD_BYTES + 4 * self.owned.len();
         let mut total = Outcome::default();
@@ -212,7 +212,7 @@ impl<'a> Trainer<'a> {
         Ok((total, sum))
     }
 
-    /// The bytes of a checkpoint, kind by kind, in the order of [`Self::boxes`].
+    /// Returns the bytes of a checkpoint, kind by kind, in the order of [`Self::boxes`].
     pub(crate) fn image(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(12 * self.owned.len());
         for kind in [&self.owned, &self.adam.m, &self.adam.v] {
@@ -221,7 +221,7 @@ impl<'a> Trainer<'a> {
         bytes
     }
 
-    /// The small state of a checkpoint.
+    /// Returns the small state of a checkpoint.
     pub(crate) fn state(&self) -> State {
         State {
             epoch: self.schedule.window(self.step).epoch,
@@ -231,7 +231,7 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Loss and hits of the parameters over the whole training set.
+    /// Returns loss and hits of the parameters over the whole training set.
     pub(crate) fn evaluate(&mut self) -> Result<Outcome, Failure> {
         let mut total = Outcome::default();
         for sample in 0..self.digits.len() {

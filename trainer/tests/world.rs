@@ -1,4 +1,4 @@
-//! Whole worlds of ranks, each a thread with its own sockets.
+//! Tests with all ranks of a world, each a thread with its own sockets.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -21,7 +21,8 @@ use serde_json::Value;
 
 type Shards = BTreeMap<u32, (Vec<(TensorBox, Vec<u8>)>, Value)>;
 
-/// Checkpoints in memory: by step, the shards of the generation that saved them and how many make it whole.
+/// Checkpoints in memory: by step, the shards of the generation that saved them, and the number of shards of a
+/// complete one.
 #[derive(Clone, Default)]
 struct Memory(Arc<Mutex<BTreeMap<u64, (u32, Shards)>>>);
 
@@ -29,7 +30,7 @@ struct MemoryRank {
     memory: Memory,
     env: RankEnv,
     every: u64,
-    /// Where to stop, and until when.
+    /// Step to stop at, and the signal to continue.
     pause: Option<(u64, Receiver<()>)>,
 }
 
@@ -127,7 +128,7 @@ fn env(listener: &TcpListener, generation: u64, rank: u32, world_size: u32) -> R
     }
 }
 
-/// A world in which each rank has what `of` gives it; results by rank.
+/// Runs a world in which each rank has the checkpointer that `of` returns; results by rank.
 fn world(
     settings: &Settings,
     generation: u64,
@@ -207,7 +208,8 @@ fn a_run_that_fails_and_goes_on_at_other_world_sizes_ends_with_the_same_bits_and
     let want = alone(&small(undisturbed.path()), 1).remove(0);
     let dir = tempfile::tempdir().unwrap();
     let memory = Memory::default();
-    // Each life ends by the planted bug; the next goes on from the newest whole checkpoint (every 4 steps).
+    // Each generation ends by the injected bug; the next continues from the newest complete checkpoint (every 4
+    // steps).
     for (generation, (world_size, ends_at)) in (1..).zip([(4, 10), (3, 19), (5, 24)]) {
         let settings = Settings {
             bug_at_step: Some(ends_at),
@@ -312,7 +314,7 @@ fn rg9_a_rank_that_falls_silent_is_waited_for_until_the_deadline_and_no_longer()
     let (release, held) = channel();
     let mut held = Some(held);
     let silent = 2;
-    // The silent rank is let go when the first of the others gives up.
+    // The silent rank is released when the first of the others gives up.
     let release = Arc::new(Mutex::new(Some(release)));
     struct Releasing(MemoryRank, Arc<Mutex<Option<std::sync::mpsc::Sender<()>>>>);
     impl Checkpointer for Releasing {
@@ -373,7 +375,7 @@ fn rg3_strangers_and_stale_ranks_are_refused_and_the_ranks_find_each_other_all_t
     let settings = small(dir.path());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // One that says nothing, one that speaks another language, one that belongs to an older generation: all first.
+    // A silent caller, one with another protocol, and one of an older generation, all before the ranks.
     let silent = TcpStream::connect(address).unwrap();
     let mut foreign = TcpStream::connect(address).unwrap();
     foreign.write_all(&[b'G'; 48]).unwrap();
@@ -433,7 +435,7 @@ fn rg9_a_rank_0_that_never_comes_is_waited_for_until_the_deadline() {
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let env = RankEnv {
-        // Nobody listens there; a port that was free a moment ago may be another test's by now.
+        // Nothing listens there; a port that was free a moment ago may be in use by another test.
         master_port: 1,
         ..env(&listener, 1, 1, 2)
     };

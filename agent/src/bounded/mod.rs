@@ -1,9 +1,8 @@
-//! A program of somebody else, run so that it can do no harm: a deadline, limits of its own, bounded output, and nothing
-//! of it left behind.
+//! Bounded execution of third-party programs: a deadline, resource limits, bounded output, and no process left behind.
 //!
-//! It gets a process group and a word in its environment that its children inherit. At its end, or at the deadline, the
-//! group is killed, and whatever still carries the word is killed too: a program that moves to a session of its own
-//! leaves the group, but keeps its environment. Absent: cgroups, which need rights that an agent may not have.
+//! A program runs in its own process group with a marker in its environment, which its children inherit. At its end, or
+//! at the deadline, the group is killed, and then every process with the marker: a program that starts a new session
+//! leaves the group but keeps its environment. Absent: cgroups, which require rights that an agent may not have.
 
 mod strays;
 mod stream;
@@ -23,59 +22,59 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, kill_process_gr
 use strays::end_strays;
 use stream::Stream;
 
-/// The variable that tells whose child a process is.
+/// Environment variable with the marker.
 const WORD: &str = "RANKGUARD_BOUNDED";
-/// Bytes of output that are kept, of each of the two streams.
+/// Bytes retained of each of the two output streams.
 const KEPT: usize = 16 << 10;
-/// Bytes of output after which a program is ended: it tells nothing any more.
+/// Bytes of output after which a program is killed.
 const FLOOD: usize = 1 << 20;
-/// Longest wait before it is asked again whether anybody still wants to know.
+/// Longest wait between two checks of `stopped`.
 const HEAR: Duration = Duration::from_millis(200);
-/// How long killed processes may take to be gone.
+/// Longest wait for killed processes to end, and for a busy executable.
 const GONE: Duration = Duration::from_secs(2);
 
-/// What a program may use.
+/// Limits of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bounds {
-    /// Wall time until it is killed.
+    /// Wall time until the program is killed.
     pub(crate) deadline: Duration,
-    /// Processor seconds of each of its processes; no limit when absent.
+    /// Processor seconds of each of its processes; no limit if absent.
     pub(crate) cpu_s: Option<u64>,
-    /// Bytes of address space of each of its processes; no limit when absent.
+    /// Bytes of address space of each of its processes; no limit if absent.
     pub(crate) memory: Option<u64>,
 }
 
-/// How it ended.
+/// End of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum End {
-    /// By itself, or by a signal that was not ours.
+    /// The program exited, or a signal of another process killed it.
     Itself(Exit),
     /// Killed at the deadline.
     Deadline,
-    /// Killed because nobody wants to know any more.
+    /// Killed because the caller cancelled the run.
     Stopped,
-    /// Killed because it wrote more than anybody reads.
+    /// Killed because it exceeded the output limit.
     Flood,
 }
 
-/// What is left of it.
+/// Result of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Outcome {
     pub(crate) end: End,
-    /// The beginning of its output, lossily decoded.
+    /// Beginning of its standard output, decoded lossily.
     pub(crate) stdout: String,
-    /// The beginning of its complaints.
+    /// Beginning of its standard error, decoded lossily.
     pub(crate) stderr: String,
-    /// Processes outside of its group that had to be ended.
+    /// Number of processes outside of its group that were killed.
     pub(crate) strays: usize,
 }
 
-/// Runs a program to its end. Waits on the calling thread, at most for the deadline and a moment.
+/// Runs a program to its end. Blocks the calling thread, at most for the deadline and the cleanup.
 pub(crate) fn run(words: &[OsString], bounds: Bounds) -> io::Result<Outcome> {
     run_until(words, bounds, || false)
 }
 
-/// As [`run`], but ended early, and within a moment, once `stopped`.
+/// Runs as [`run`] does, but kills the program soon after `stopped` returns true.
 pub(crate) fn run_until(words: &[OsString], bounds: Bounds, stopped: impl Fn() -> bool) -> io::Result<Outcome> {
     let (program, arguments) = words
         .split_first()
@@ -109,14 +108,14 @@ pub(crate) fn run_until(words: &[OsString], bounds: Bounds, stopped: impl Fn() -
         }
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)
     };
-    // SAFETY: between fork and exec only setrlimit and prctl are called, which are async-signal-safe and touch no memory
-    // that another thread may have left locked.
+    // SAFETY: between fork and exec only setrlimit and prctl are called, which are async-signal-safe and touch no
+    // memory that another thread may have left locked.
     unsafe {
         command.pre_exec(limit);
     }
     let mut child = spawn(&mut command)?;
     let told = listen(&mut child, Instant::now() + bounds.deadline, stopped);
-    // Before the leader is reaped, its number is nobody else's.
+    // The process id is not reused before the leader is reaped.
     if let Some(leader) = pid(child.id()) {
         let _ = kill_process_group(leader, Signal::KILL);
     }
@@ -134,7 +133,8 @@ pub(crate) fn run_until(words: &[OsString], bounds: Bounds, stopped: impl Fn() -
     })
 }
 
-/// A program that was just installed is busy for as long as somebody else, forked meanwhile, holds it open for writing.
+/// Spawns a program; waits while an executable that was just installed is busy, because a process forked meanwhile may
+/// hold it open for writing.
 fn spawn(command: &mut Command) -> io::Result<Child> {
     let until = Instant::now() + GONE;
     loop {
@@ -151,14 +151,14 @@ fn pid(number: u32) -> Option<Pid> {
     i32::try_from(number).ok().and_then(Pid::from_raw)
 }
 
-/// A word that no other run of any agent of this machine has.
+/// Returns a marker that no other run of any agent of this machine has.
 fn word() -> String {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     let now = crate::clock::now().0;
     format!("{}-{now}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Reads both streams until the leader has ended or has to be ended; in the latter case why.
+/// Reads both streams until the leader has ended or must be killed; returns the reason in the latter case.
 fn listen(
     child: &mut Child,
     deadline: Instant,
@@ -223,7 +223,7 @@ mod tests {
         run(&["sh".into(), "-c".into(), script.into()], bounds).unwrap()
     }
 
-    /// Words that no other run of these tests on this machine starts a process by.
+    /// Returns a command that no other run of these tests on this machine uses.
     fn sleep_of_mine(seconds: u32) -> String {
         format!("sleep {seconds}.{}", std::process::id())
     }
@@ -253,7 +253,7 @@ mod tests {
         let outcome = shell(&format!("{sleep} & setsid {sleep} & echo started; wait"), short);
         assert_eq!(outcome.end, End::Deadline);
         assert_eq!(outcome.stdout, "started\n");
-        // Nobody carries a word of this process and this test any more: the run would have counted and waited for it.
+        // No process carries the marker of this test any more: the run would have counted it and waited for it.
         assert!(outcome.strays <= 2, "{outcome:?}");
         assert_eq!(running(&sleep), 0);
     }

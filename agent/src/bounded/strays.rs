@@ -6,8 +6,8 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::{GONE, WORD, pid};
 
-/// Kills every process that carries the word; says how many there were. New ones may be started while it looks, so it
-/// looks until there are none, or until the time is over.
+/// Kills every process with the marker and returns their number. New ones may start during the scan, so that it repeats
+/// until there are none, or until [`GONE`] is over.
 pub(super) fn end_strays(word: &str) -> usize {
     let wanted = format!("{WORD}={word}");
     let until = Instant::now() + GONE;
@@ -18,7 +18,7 @@ pub(super) fn end_strays(word: &str) -> usize {
             return ended.len();
         }
         for number in alive {
-            // Looked at again with the handle in hand: the number may be somebody else's by now.
+            // Checked again through the handle, because the process id may have been reused.
             let Some(pid) = pid(number) else { continue };
             let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
                 continue;
@@ -41,7 +41,7 @@ fn carriers(wanted: &[u8]) -> Vec<u32> {
     numbers.filter(|number| carries(*number, wanted)).collect()
 }
 
-/// A process that has ended and waits to be reaped has no environment any more.
+/// True if a process has the marker. A zombie has no environment and no marker.
 fn carries(number: u32, wanted: &[u8]) -> bool {
     std::fs::read(format!("/proc/{number}/environ"))
         .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|pair| pair == wanted))

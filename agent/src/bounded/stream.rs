@@ -1,11 +1,11 @@
-//! What a bounded program writes.
+//! Output of a bounded program.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use super::{FLOOD, KEPT};
 
-/// One stream of output; its beginning is kept, the rest is counted.
+/// Output stream; its beginning is retained, the rest is only counted.
 pub(super) struct Stream {
     pub(super) pipe: Option<OwnedFd>,
     pub(super) kept: Vec<u8>,
@@ -24,7 +24,7 @@ impl Stream {
         })
     }
 
-    /// What is there now, without waiting.
+    /// Reads the available data without blocking.
     pub(super) fn read(&mut self) {
         let mut buffer = [0; 16 << 10];
         while let Some(pipe) = &self.pipe

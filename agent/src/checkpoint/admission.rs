@@ -1,4 +1,4 @@
-//! Whether the node has the memory that images of its ranks will take, before it is taken.
+//! Memory admission: checks that the node has the memory for images of its ranks before any of it is allocated.
 
 use rankguard_checkpoint::arena::least_window;
 use rankguard_checkpoint_schedule::admission::{Gib, Has, Refusal, Wanted};
@@ -8,11 +8,13 @@ use super::arenas::Asked;
 use super::error::DeskError;
 use crate::preflight::host::available;
 
-/// The window that is named where whole images do not fit: wide enough that no disk waits for it.
+/// Window in bytes that the error message proposes where whole images do not fit: 64 MiB, wide enough that no disk
+/// waits for it.
 const USUAL_WINDOW: u64 = 64 << 20;
 
 impl Checkpoints {
-    /// Whether there is room for the arenas of ranks that have none yet, of so many bytes together in each slot.
+    /// Checks that memory is available for the arenas of ranks that have none yet; `bytes` is their total for each
+    /// slot.
     pub(super) fn admit_arenas(&self, bytes: u64, asked: &Asked<'_>) -> Result<(), DeskError> {
         match asked.window {
             Some(window) => self.weigh(bytes, 1, |refusal, has| match refusal {
@@ -36,8 +38,8 @@ impl Checkpoints {
         }
     }
 
-    /// Whether there is room for `slots` images of a state of so many bytes, the ranks of this node together. A system that
-    /// does not say what it has is believed to have enough.
+    /// Checks that memory is available for `slots` images of `state` bytes, summed over the ranks of this node. Admits
+    /// everything where the system does not report its available memory.
     pub(super) fn admit(&self, state: u64, slots: u32) -> Result<(), DeskError> {
         self.weigh(state, slots, |refusal, has| told(refusal, has, slots, ""))
     }
@@ -67,14 +69,14 @@ impl Checkpoints {
     }
 }
 
-/// What there is, and where.
+/// Available memory in bytes, and its source.
 struct Room {
     available: u64,
     reserve: u64,
     place: String,
 }
 
-/// What can be set comes first: a line that is long is cut at its end.
+/// Formats a refusal. The settings come first, because a long line is truncated at its end.
 fn told(refusal: &Refusal, has: &Room, slots: u32, way_out: &str) -> String {
     let (bytes, reserve, place) = (Gib(has.available), Gib(has.reserve), &has.place);
     format!(
@@ -83,7 +85,7 @@ fn told(refusal: &Refusal, has: &Room, slots: u32, way_out: &str) -> String {
     )
 }
 
-/// Windows for all ranks of the node for which there is room, whole MiB each.
+/// Returns a window per rank, in whole MiB, that fits for all ranks of the node; `None` if there is none.
 fn window_for(asked: &Asked<'_>, has: &Room) -> Option<u64> {
     let most = has.available.saturating_sub(has.reserve) / (asked.ranks.len() as u64).max(1);
     let least = least_window(asked.image_bytes);

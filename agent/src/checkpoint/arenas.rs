@@ -1,5 +1,5 @@
-//! The arenas of this node, by job. They outlive the ranks that fill them: that is what they are for. Kept by another process,
-//! they outlive a killed agent, too.
+//! Arenas of this node, by job. They outlive the ranks that fill them. Arenas that the keeper process holds also
+//! outlive a killed agent.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,17 +19,17 @@ pub(super) struct Arenas {
     by_job: Mutex<BTreeMap<JobId, Vec<Held>>>,
 }
 
-/// An arena and whose turn it is to be written from it.
+/// Arena of one rank, with the lock that orders the writes of its images.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) arena: Arc<Arena>,
-    /// One image at a time goes to disk, so that those behind it can give way.
+    /// Serialises image writes to disk, so that an image behind the current one can be replaced.
     pub(super) turn: Mutex<()>,
-    /// The shard that was written last.
+    /// Shard written last.
     pub(super) last: Mutex<Option<ShardIndex>>,
-    /// The checkpoint that it borrows from, until it is committed itself.
+    /// Lease on the checkpoint that the last shard borrows from, held until that shard's checkpoint is committed.
     pub(super) lease: Mutex<Option<Lease>>,
-    /// It is kept by another process, too, for as long as this agent has a use for it.
+    /// Registration with the keeper process, which also holds the arena's file until this agent drops it.
     _kept: Option<Kept>,
 }
 
@@ -49,7 +49,7 @@ impl Place {
 struct Held {
     local_rank: u32,
     place: Arc<Place>,
-    /// A rank of the newest generation was given it.
+    /// True if a rank of the newest generation received it.
     current: bool,
 }
 
@@ -59,33 +59,33 @@ impl Held {
     }
 }
 
-/// Whose arena is asked for.
+/// Parameters of a request for an arena.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) job: &'a JobId,
     pub(super) generation: Generation,
     pub(super) local_rank: u32,
-    /// All ranks of the job on this node: each of them will ask.
+    /// All ranks of the job on this node; each of them requests an arena.
     pub(super) ranks: &'a [RankSlot],
     pub(super) image_bytes: u64,
-    /// Bytes that a new arena has beyond that, for images that grow.
+    /// Bytes that a new arena has beyond `image_bytes`, for images that grow.
     pub(super) headroom_bytes: u64,
-    /// Least bytes of the description area; 0 for what is usual for the image.
+    /// Minimum bytes of the description area; 0 selects the default for the image size.
     pub(super) meta_bytes: u64,
     pub(super) slots: u32,
-    /// Most memory that an image passes through, where it is not held whole.
+    /// Maximum memory in bytes for an image that is streamed through a window; `None` for an image that is held whole.
     pub(super) window: Option<u64>,
 }
 
 impl Asked<'_> {
-    /// Memory for the image of one rank.
+    /// Returns the bytes that the image of one rank takes.
     fn each(&self) -> u64 {
         self.window
             .map_or(self.shape().image_bytes, |window| window.min(self.image_bytes))
             .saturating_add(self.meta_bytes)
     }
 
-    /// What a new arena is made for.
+    /// Returns the shape of a new arena.
     fn shape(&self) -> ArenaShape {
         ArenaShape {
             slots: self.slots,
@@ -111,7 +111,8 @@ impl Arenas {
         }
     }
 
-    /// Takes over the arena that an earlier agent has left; gives how many images are in it. Without any it goes.
+    /// Takes over an arena left by an earlier agent and returns the number of its images. An arena without images is
+    /// dropped.
     pub(super) fn inherit(&self, kept: Kept, label: Label, file: OwnedFd) -> Result<usize, ArenaError> {
         let shape = ArenaShape {
             slots: label.slots,
@@ -131,12 +132,12 @@ impl Arenas {
         Ok(images)
     }
 
-    /// Lets go of the arenas of jobs that no generation has come for since they were taken over.
+    /// Drops the arenas of jobs of which no generation has requested one since the takeover.
     pub(super) fn forget_unclaimed(&self) {
         self.lock().retain(|_, list| list.iter().any(|held| held.current));
     }
 
-    /// Nothing outlives this agent.
+    /// Ends the keeper process, so that no arena outlives this agent.
     pub(super) fn end(&self) {
         self.keeper.end();
     }
@@ -145,7 +146,7 @@ impl Arenas {
         self.by_job.lock().expect("no holder of the arenas panics")
     }
 
-    /// All arenas of a job.
+    /// Returns all arenas of a job.
     pub(super) fn of(&self, job: &JobId) -> Vec<Arc<Place>> {
         self.lock()
             .get(job)
@@ -155,9 +156,9 @@ impl Arenas {
             .collect()
     }
 
-    /// The arena of a rank, large enough for its image: the one it had if that fits, else a new one, if `admit` finds
-    /// memory for the state, in bytes, of all ranks of the node that have none yet. The old one stays for as long as it
-    /// holds an image that is worth something.
+    /// Returns an arena of a rank that is large enough for its image: the present one if that fits, else a new one if
+    /// `admit` finds memory for the state, in bytes, of all ranks of the node that have none yet. The old arena is
+    /// retained while it holds a sealed image.
     pub(super) fn give(
         &self,
         asked: Asked<'_>,
@@ -169,7 +170,7 @@ impl Arenas {
         list.retain(|held| held.local_rank != local_rank || held.is_worth_keeping());
         let fits = |held: &Held, local_rank| {
             let (arena, geometry) = (&held.place.arena, held.place.arena.geometry());
-            // Through a window of before something may be passing yet.
+            // An image may still be passing through the window of an earlier request.
             let same = match asked.window {
                 Some(window) => (1..=window).contains(&geometry.window) && !arena.empty_slots().is_empty(),
                 None => !geometry.is_windowed(),
@@ -186,7 +187,7 @@ impl Arenas {
         let unarmed = asked.ranks.iter().filter(without).count().max(1) as u64;
         admit(asked.each().saturating_mul(unarmed))?;
         let arena = asked.make()?;
-        // What passes through a window is worth nothing without its agent.
+        // An image in a window is useless without its agent, so the keeper does not hold it.
         let kept = match asked.window {
             Some(_) => None,
             None => self.keeper.keep(job, local_rank, asked.shape(), arena.as_fd()),
@@ -204,8 +205,8 @@ impl Arenas {
         Ok(place)
     }
 
-    /// Frees sealed images of a job by generation and step, but for those that are being written, and arenas that nobody
-    /// uses any more.
+    /// Frees sealed images of a job by generation and step, except those that are being written, and drops arenas that
+    /// are no longer in use.
     pub(super) fn release(&self, job: &JobId, which: impl Fn((Generation, Step)) -> bool) {
         let mut by_job = self.lock();
         let Some(list) = by_job.get_mut(job) else { return };
@@ -220,9 +221,9 @@ impl Arenas {
         list.retain(Held::is_worth_keeping);
     }
 
-    /// An image became durable. When its arena has no slot left to fill, the oldest image gives way that is neither this
-    /// one nor committed: of attempts that never became a checkpoint (a disk that was full for a while) only the newest is
-    /// worth its memory, and without a free slot there would never be another checkpoint.
+    /// Frees a slot after an image became durable, if the arena has no empty slot: releases the oldest image that is
+    /// neither this one nor committed. Of attempts that were never committed (for example during a full disk) only the
+    /// newest is worth its memory, and without a free slot no further checkpoint would be possible.
     pub(super) fn make_room(arena: &Arena, newest: (Generation, Step), kept: Option<(Generation, Step)>) {
         if !arena.empty_slots().is_empty() {
             return;
@@ -237,16 +238,16 @@ impl Arenas {
         }
     }
 
-    /// Frees what older generations left half done: their ranks are gone.
+    /// Frees slots that older generations left half filled: their ranks are gone.
     pub(super) fn release_unsealed(&self, job: &JobId, generation: Generation) {
-        // Whoever takes something out of a window lets go of it.
+        // The reader of a windowed arena frees its slots itself.
         let held = |place: &Arc<Place>| !place.arena.geometry().is_windowed();
         for place in self.of(job).into_iter().filter(held) {
             let arena = &place.arena;
             for slot in 0..arena.geometry().slots {
                 let (state, of) = arena.slot(slot).unwrap_or((SlotState::Empty, generation));
                 let left = state != SlotState::Empty && !state.is_image();
-                // A number that means nothing is left over from a rank that scribbled; its slot is worth nothing.
+                // An invalid slot state comes from a rank that overwrote the header; the slot's content is lost.
                 if state == SlotState::Broken || left && of < generation {
                     let _ = arena.release(slot);
                 }
@@ -259,7 +260,7 @@ impl Arenas {
     }
 }
 
-/// Whether the image in a slot is on its way to disk: it goes when it has arrived.
+/// Returns true if the image in a slot is being written to disk; the writer frees it afterwards.
 fn is_written(arena: &Arena, slot: u32) -> bool {
     arena.slot(slot).is_ok_and(|(state, _)| state == SlotState::Writing)
 }

@@ -1,8 +1,9 @@
-//! What a shard need not write: chunks that another rank of this node writes for the same checkpoint (replicas), and chunks
-//! that lie on disk since the checkpoint before (deltas).
+//! Chunks of a shard that need no write: chunks that another rank of this node writes for the same checkpoint
+//! (replicas), and chunks that are on disk since the previous checkpoint (deltas).
 //!
-//! Digests say what is equal, so no rank has to know who holds a copy of what. The rank that comes first writes; those behind
-//! it borrow from its file, and put their index only once that file is whole. Replicas on other nodes are not known here.
+//! Equality is found by digest, so no rank needs to know which rank holds a copy. The first rank writes; later ranks
+//! borrow from its file, and write their index only once that file is complete. Replicas on other nodes are not known
+//! here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex};
@@ -11,22 +12,23 @@ use std::time::{Duration, Instant};
 use rankguard_checkpoint::format::{CheckpointId, Known, ShardIndex};
 use rankguard_model::{JobId, Rank};
 
-/// A shard that borrows is copied before it is written, so borrowing must save at least this part of it.
+/// Divisor of the image size: borrowing must save at least this part, because a shard that borrows is copied before it
+/// is written.
 const LEAST_SAVED: u64 = 8;
 
-/// A delta keeps the older files that it borrows from on disk, so it must save at least this part.
+/// Divisor of the image size: a delta must save at least this part, because it retains the older files on disk.
 const LEAST_SAVED_BY_DELTA: u64 = 4;
 
-/// Shards of earlier checkpoints that one shard borrows from, at most: each of them stays on disk whole.
+/// Maximum number of earlier shards that one shard borrows from: each of them is retained on disk whole.
 const ORIGINS_MAX: usize = 8;
 
-/// The longest wait for the shard of another rank; then this one is written whole.
+/// Longest wait for the shard of another rank; after it, this shard is written whole.
 const WAIT: Duration = Duration::from_secs(120);
 
-/// Which checkpoint of which job.
+/// Job and checkpoint that shards are written for.
 type Attempt = (JobId, CheckpointId);
 
-/// Shards of this node that are being written or were, for the newest checkpoints of each job.
+/// Shards of this node that are being written or were written, for the newest checkpoints of each job.
 #[derive(Debug, Default)]
 pub(super) struct Dedupe {
     attempts: Mutex<BTreeMap<Attempt, BTreeMap<Rank, Shard>>>,
@@ -35,13 +37,13 @@ pub(super) struct Dedupe {
 
 #[derive(Debug)]
 struct Shard {
-    /// As it stands or will stand on disk.
+    /// Index as it is, or will be, on disk.
     index: ShardIndex,
-    /// How its write ended.
+    /// Result of the write: true if complete; `None` while it runs.
     whole: Option<bool>,
 }
 
-/// A shard that is about to be written.
+/// Shard that is about to be written.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
     dedupe: &'a Dedupe,
@@ -52,7 +54,7 @@ pub(super) struct Turn<'a> {
 }
 
 impl Dedupe {
-    /// Takes a place in the row of writers. `parent` is a shard that lies on disk and stays there.
+    /// Registers a shard that will be written. `parent` is a shard that is on disk and is retained there.
     pub(super) fn begin(&self, index: &ShardIndex, parent: Option<&ShardIndex>) -> Turn<'_> {
         let attempt = (index.job.clone(), index.id());
         let mut attempts = self.attempts.lock().expect("no holder of the attempts panics");
@@ -89,7 +91,7 @@ impl Dedupe {
         let shards = attempts.get_mut(&turn.attempt);
         if let Some(shard) = shards.and_then(|shards| shards.get_mut(&turn.rank)) {
             shard.whole.get_or_insert(written.is_some());
-            // Not always as it was going to be.
+            // The written index can differ from the planned one.
             if let Some(written) = written {
                 shard.index = written;
             }
@@ -98,10 +100,11 @@ impl Dedupe {
     }
 }
 
-/// What to borrow, and the index of a shard that does: nothing, where it would not be worth it.
+/// Selects the chunks to borrow and returns them with the resulting index; nothing is borrowed where it would save too
+/// little.
 fn choose(index: &ShardIndex, shards: &BTreeMap<Rank, Shard>, parent: Option<&ShardIndex>) -> (Known, ShardIndex) {
     let mut known = Known::default();
-    // Only from files of their own: what others borrow from the checkpoint before is none of this shard's business.
+    // Only chunks in these shards' own files count, not those that they borrow from the previous checkpoint.
     let lenders = shards
         .values()
         .filter(|shard| shard.whole != Some(false) && shard.index.borrowed.is_empty());
@@ -124,13 +127,13 @@ fn choose(index: &ShardIndex, shards: &BTreeMap<Rank, Shard>, parent: Option<&Sh
     (known, lean)
 }
 
-/// Bytes that `lean` writes less than `index`.
+/// Returns the bytes that `lean` writes less than `index`.
 fn saved(index: &ShardIndex, lean: &ShardIndex) -> u64 {
     index.file_bytes().saturating_sub(lean.file_bytes())
 }
 
-/// Whether at least one of `part` chunks is in the other shard, by a look at the same place of both: cheap, and true of
-/// whatever is a copy or an older version.
+/// Returns true if at least one of `part` chunks is equal at the same position of both shards: a cheap test that holds
+/// for any copy or older version.
 fn is_worth(index: &ShardIndex, other: &ShardIndex, part: u64) -> bool {
     let same = index
         .chunks
@@ -141,7 +144,8 @@ fn is_worth(index: &ShardIndex, other: &ShardIndex, part: u64) -> bool {
 }
 
 impl Turn<'_> {
-    /// What the shard borrows: waits until all of it is on disk, and borrows nothing when it does not come to be.
+    /// Returns the chunks to borrow: waits until the shards that hold them are on disk, and returns none if one of
+    /// them fails.
     pub(super) fn known(&self) -> Known {
         let until = Instant::now() + WAIT;
         let mut attempts = self.dedupe.attempts.lock().expect("no holder of the attempts panics");
@@ -161,7 +165,7 @@ impl Turn<'_> {
         }
     }
 
-    /// It is on disk as `written` says, and others may borrow from it.
+    /// Records that the shard is on disk as `written` describes it; others may borrow from it.
     pub(super) fn end_whole(self, written: ShardIndex) {
         self.dedupe.end(&self, Some(written));
     }
@@ -180,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    /// A shard of so many chunks, of which the first `own` are like nobody else's.
+    /// A shard of so many chunks, of which the first `own` are unique to this rank.
     fn shard(step: u64, rank: u32, own: u8) -> ShardIndex {
         let id = CheckpointId {
             step: Step(step),
@@ -230,7 +234,7 @@ mod tests {
         let behind = dedupe.begin(&second, None);
         drop(fails);
         assert_eq!(written(&second, &behind), 16 * 64);
-        // Who comes later does not even try it.
+        // A later rank does not try to borrow from it.
         behind.end_whole(second.clone());
         let third = shard(1, 2, 0);
         assert_eq!(dedupe.begin(&third, None).borrows_from, BTreeSet::from([Rank(1)]));

@@ -1,4 +1,4 @@
-//! Where one rank is served: its arena, its seals, its restore.
+//! Checkpoint service of one rank: its arena, its seals, its restore.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +23,7 @@ use super::persist::{Errand, Then, told};
 use crate::settings::ImageSettings;
 use crate::sighting::Sighting;
 
-/// Serves one rank.
+/// Checkpoint service of one rank.
 #[derive(Debug)]
 pub(crate) struct Desk {
     pub(super) all: Arc<Checkpoints>,
@@ -31,34 +31,34 @@ pub(crate) struct Desk {
     local_rank: u32,
     pub(super) launch: Arc<Launch>,
     place: Mutex<Option<Arc<Place>>>,
-    /// The rank's connection has ended.
+    /// True once the rank's connection has ended.
     pub(super) gone: Arc<AtomicBool>,
-    /// The checkpoint that the rank has looked at, for the restore that follows.
+    /// Checkpoint that the rank has inspected, retained for the restore that follows.
     looked: Mutex<Option<Loaded>>,
 }
 
-/// What was wanted, in a slot of the rank's arena or of one of its own.
+/// Restored tensors, in a slot of the rank's arena or of an arena of their own.
 #[derive(Debug, Default)]
 pub(crate) struct Restored {
     pub(crate) slot: u32,
     pub(crate) bytes: u64,
     pub(crate) states: States,
-    /// Where each box begins; back to back when empty.
+    /// Offset of each box; empty if they are back to back.
     pub(crate) places: Vec<u64>,
-    /// The slot is a sealed image as it was saved.
+    /// True if the slot is a sealed image as it was saved.
     pub(crate) stays: bool,
-    /// The memory file, where it is not the rank's arena.
+    /// Memory file, if it is not the rank's arena.
     pub(crate) own: Option<OwnedFd>,
-    /// Another part follows.
+    /// True if another part follows.
     pub(crate) more: bool,
-    /// Tensors that differ from rank to rank, and what differs.
+    /// Tensors that differ from rank to rank, each with its difference.
     pub(crate) differing: Vec<(String, String)>,
-    /// Names of all tensors, where the states have no schema.
+    /// Names of all tensors, if the states have no schema.
     pub(crate) names: Vec<String>,
 }
 
 impl Restored {
-    /// What is known of a checkpoint from its indexes.
+    /// Returns the facts about a checkpoint that its indexes hold.
     fn described(checkpoint: &Checkpoint) -> Self {
         let states = checkpoint.indexes.iter();
         Self {
@@ -70,13 +70,13 @@ impl Restored {
     }
 }
 
-/// The small state of every shard, by rank.
+/// Small (non-tensor) state of every shard, by rank.
 type States = Vec<(Rank, String)>;
 
-/// Tells the rank of what is there for it.
+/// Callback that sends a restored part to the rank.
 pub(crate) type Hand<'a> = &'a mut dyn FnMut(Restored) -> io::Result<()>;
 
-/// Where wanted boxes lie.
+/// Slot and offsets of the wanted boxes.
 type Found = (u32, Vec<u64>);
 
 impl Desk {
@@ -92,7 +92,7 @@ impl Desk {
         }
     }
 
-    /// The arena for images of this size, and how it is to be used.
+    /// Returns an arena for images of this size, and the image settings.
     pub(crate) fn arena(&self, wanted: &v1::ArenaWanted) -> Result<(Arc<Place>, ImageSettings), DeskError> {
         if self.launch.checkpoint_store.is_empty() {
             return Err(DeskError::NoStore);
@@ -121,7 +121,7 @@ impl Desk {
         self.place.lock().expect("no holder of the arena panics").clone()
     }
 
-    /// The rank sealed a slot: it trains on, and the image goes to disk.
+    /// Handles a sealed slot: the rank continues training, and the image is written to disk in the background.
     pub(crate) fn sealed(&self, sealed: &v1::SlotSealed) {
         let Some(place) = self.current() else { return };
         let entity = self.all.roster.entity(&self.rank);
@@ -134,7 +134,7 @@ impl Desk {
             .intake
             .push(Sighting::now(Source::Checkpoint, entity.clone(), seal));
         if place.arena.geometry().is_windowed() {
-            // It has passed already, or all but the end of it.
+            // The image has been streamed already, except for its end.
             return;
         }
         let (intake, store, rank) = (
@@ -145,7 +145,7 @@ impl Desk {
         let (world_size, all) = (self.launch.world_size, self.all.clone());
         let copying = all.copy_to_peers(&self.launch, &place, slot, &rank);
         let replicated = self.launch.tiers.commit == CommitLevel::Replicated;
-        // The wait for the disk is nobody's but its own: the rank trains on and the session hears on.
+        // Only this thread waits for the disk: the rank trains on and the session reads on.
         self.all.runtime.spawn_blocking(move || {
             let turn = place.turn.lock().expect("no writer panics");
             let errand = Errand {
@@ -170,24 +170,25 @@ impl Desk {
                     let _ = all.runtime.block_on(copying);
                 }
             };
-            // The shard is whole in the store: whoever adopts the work of a lost agent finds it there meanwhile.
+            // The shard is complete in the store: an agent that adopts the work of a lost agent finds it there
+            // meanwhile.
             if replicated && ended.is_ok() {
                 wait_for_copies();
             }
             intake.push(told(entity, step, &ended));
-            // The slot serves the next image only when nobody copies from it any more.
+            // The slot is reused only when no peer copies from it any more.
             wait_for_copies();
             match ended {
                 Ok(_) => {
                     let (own, kept) = ((rank.generation, step), all.kept(&rank.job));
-                    // A checkpoint that is newer was committed meanwhile.
+                    // A newer checkpoint may have been committed meanwhile.
                     let _ = match kept.is_some_and(|kept| kept > own) {
                         true => place.arena.release(slot),
                         false => place.arena.make_durable(slot, rank.generation).map(|_| ()),
                     };
                     Arenas::make_room(&place.arena, own, kept);
                 }
-                // The attempt is void; the slot serves the next one.
+                // The attempt is void; the slot is free for the next one.
                 Err(void) if void.then == Then::Goes => drop(place.arena.release(slot)),
                 Err(_) => {}
             }
@@ -195,8 +196,8 @@ impl Desk {
         });
     }
 
-    /// Brings the wanted boxes of a committed checkpoint from the nearest tiers, and hands them to the rank: all at once, or
-    /// one part after the other through a window.
+    /// Reads the wanted boxes of a committed checkpoint from the nearest tiers and sends them to the rank: all at
+    /// once, or part by part through a window.
     pub(crate) fn restore(&self, point: &RestorePoint, wanted: &[TensorBox], hand: Hand<'_>) -> Result<(), DeskError> {
         let started = Instant::now();
         let place = self.current().ok_or(DeskError::NoArena)?;
@@ -210,7 +211,7 @@ impl Desk {
             let stays = true;
             hand(Restored { stays, ..described }).map_err(DeskError::Hand)?;
             if checkpoint.manifest.bytes() > 0 {
-                // The rank looks at the states before it asks for tensors.
+                // The rank inspects the states before it requests tensors.
                 *self.looked.lock().expect("no holder of the checkpoint panics") = Some((lease, checkpoint));
                 return Ok(());
             }
@@ -244,7 +245,7 @@ impl Desk {
         let bytes = wanted.iter().filter_map(TensorBox::bytes).sum();
         let reader = self.reader(checkpoint);
         let differs = |boxed: &TensorBox| described.differing.iter().any(|(name, _)| *name == boxed.name);
-        // Of tensors that differ from rank to rank only the reader's own image is right.
+        // For tensors that differ from rank to rank, only the reader's own image is correct.
         let only = wanted.iter().any(differs).then_some(reader);
         let mut restored = Restored { bytes, ..described };
         let from = match in_place(&place.arena, checkpoint, wanted, only) {
@@ -264,7 +265,8 @@ impl Desk {
                 };
                 match place.arena.empty_slots().first() {
                     Some(slot) => (wish.slot, restored.slot) = (*slot, *slot),
-                    // Every slot holds an image that this restore may need: memory of its own until the rank has copied.
+                    // Every slot holds an image that this restore may need, so it gets separate memory until the rank
+                    // has copied.
                     None => {
                         self.all.admit(bytes, 1)?;
                         wish.arena = Arc::new(Arena::create("rankguard-restore", 1, bytes)?);
@@ -285,21 +287,21 @@ impl Desk {
         Ok(from)
     }
 
-    /// This rank, where as many ranks saved the checkpoint as there are now.
+    /// Returns this rank if the checkpoint was saved by as many ranks as there are now.
     pub(super) fn reader(&self, checkpoint: &Checkpoint) -> Option<Rank> {
         (checkpoint.manifest.world_size == self.launch.world_size).then_some(self.rank.rank)
     }
 
-    /// The checkpoint that the rank looked at before, once.
+    /// Takes the checkpoint that the rank inspected before, if it is `id`.
     fn take_looked(&self, id: CheckpointId) -> Option<Loaded> {
         let looked = self.looked.lock().expect("no holder of the checkpoint panics").take();
         looked.filter(|(_, checkpoint)| checkpoint.manifest.id() == id)
     }
 }
 
-/// The sealed image of this very checkpoint in which all wanted boxes lie as they were saved, if there is one and every
-/// byte of it is what the manifest vouches for: the ranks that come back to their places find their state there. With `only`
-/// the image is that of this rank.
+/// Finds the sealed image of this checkpoint that holds all wanted boxes as they were saved and matches the manifest
+/// in every byte: ranks that return to their nodes find their state there. With `only` the image must be that of this
+/// rank.
 fn in_place(arena: &Arena, checkpoint: &Checkpoint, wanted: &[TensorBox], only: Option<Option<Rank>>) -> Option<Found> {
     let images = arena.sealed_images();
     let allowed = |image: &&SealedImage<'_>| only.is_none_or(|rank| rank == Some(image.index().rank));

@@ -1,4 +1,4 @@
-//! What a rank is told when its wish cannot be met.
+//! Errors that a rank receives when its checkpoint request cannot be met.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rankguard_checkpoint::{ReadFailure, StoreError};
 use rankguard_checkpoint_tiers::object::ObjectError;
 use rankguard_model::with_causes;
 
-/// Why a rank's wish cannot be met.
+/// Error of a rank's checkpoint request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DeskError {
     #[error("make the arena: {0}")]
@@ -32,7 +32,7 @@ pub(crate) enum DeskError {
     #[error("read the checkpoint: {}", shown(.store, .mirror.as_deref()))]
     Load {
         store: StoreError,
-        /// `None` where the job has no object store.
+        /// `None` if the job has no object store.
         mirror: Option<Arc<ObjectError>>,
     },
     #[error("restore: {0}")]
@@ -40,7 +40,7 @@ pub(crate) enum DeskError {
 }
 
 impl DeskError {
-    /// What it proves about the checkpoint.
+    /// Returns the failure that this error proves about the checkpoint.
     pub(crate) fn failure(&self) -> ReadFailure {
         match self {
             Self::Arena(_)
@@ -62,8 +62,8 @@ impl DeskError {
     }
 }
 
-/// The failure of both places that should hold manifest and indexes. That neither has them is no proof: a file system that is
-/// not mounted looks alike.
+/// Combines the failures of the two places that should hold manifest and indexes. Absence from both is no proof of
+/// loss: a file system that is not mounted looks the same.
 fn of_manifests(store: ReadFailure, mirror: ReadFailure) -> ReadFailure {
     match (store, mirror) {
         (ReadFailure::Invalid, _) | (_, ReadFailure::Invalid) => ReadFailure::Invalid,

@@ -1,5 +1,5 @@
-//! An agent that is asked to end (a spot notice and a drain arrive as SIGTERM) takes its ranks along. The controller hears of
-//! it first and calls one more checkpoint, and the agent waits until that is committed, or for as long as it may.
+//! Orderly end of an agent (spot notices and drains arrive as SIGTERM), which also ends its ranks. The agent reports
+//! it to the controller, which orders one more checkpoint, and waits until that is committed or the limit has passed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use super::Checkpoints;
 use crate::collectors::mark;
 use crate::sighting::Sighting;
 
-/// How often it is looked whether ranks have ended meanwhile; commits are heard of at once.
+/// Poll interval for ranks that have ended meanwhile; commits wake the wait at once.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Checkpoints {
-    /// Says that this node is about to go, and returns when what its ranks have done so far is committed, when they have
-    /// ended, or after `limit`. At once where no rank takes images.
+    /// Announces that this node is about to end, and returns when the steps of its ranks are committed, when they have
+    /// ended, or after `limit`. Returns at once if no rank takes images.
     pub(crate) async fn bid_farewell(&self, limit: Duration) {
         let jobs = self.roster.checkpointing();
         if jobs.is_empty() {
@@ -28,13 +28,13 @@ impl Checkpoints {
             repeats: 1,
         };
         let node = self.node.clone();
-        // It explains what follows on this node, and is nobody's fault.
+        // Explains what follows on this node and carries no blame.
         let announced = mark("maintenance", Role::Confirmation, 0.9, "agent-asked-to-end");
         let sighting = Sighting::now(Source::Agent, Entity::Node { node }, body);
         self.intake.push(sighting.marked(vec![announced]).urgent());
         let until = Instant::now() + limit;
         loop {
-            // Before the look, so that no commit falls between the two.
+            // Registered before the check, so that no commit falls between the two.
             let committed = self.committed.notified();
             if self.is_safe(&jobs) {
                 return tracing::info!("what the ranks have done is committed");
@@ -49,7 +49,7 @@ impl Checkpoints {
         }
     }
 
-    /// Whether each of the jobs has a checkpoint of this step or a later one, or no rank here any more.
+    /// Returns true if each of the jobs has a committed checkpoint at its step or later, or no rank here any more.
     fn is_safe(&self, jobs: &BTreeMap<JobId, Step>) -> bool {
         let running = self.roster.checkpointing();
         jobs.iter().all(|(job, done)| {

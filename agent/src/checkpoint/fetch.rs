@@ -1,5 +1,5 @@
-//! From committed bytes to the slots of a restore: the checkpoint's manifest and indexes, the tiers that may hold its chunks, and
-//! tries until each chunk has come or the failure is proven (RG-2).
+//! Transfer of committed bytes to the slots of a restore: reads the checkpoint's manifest and indexes, selects the
+//! tiers that may hold its chunks, and retries until each chunk has arrived or the failure is proven (RG-2).
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use super::error::DeskError;
 use super::joint::Wish;
 use super::retry::try_until;
 
-/// The checkpoint that a generation starts from.
+/// Returns the id of the checkpoint that a generation starts from.
 pub(super) fn id_of(point: &RestorePoint) -> CheckpointId {
     CheckpointId {
         step: point.step,
@@ -24,18 +24,18 @@ pub(super) fn id_of(point: &RestorePoint) -> CheckpointId {
     }
 }
 
-/// A checkpoint, held where it is on disk so that retention removes nothing of it.
+/// Checkpoint, with a lease where it is on disk, so that retention removes nothing of it.
 pub(super) type Loaded = (Option<Lease>, Checkpoint);
 
 impl Desk {
-    /// The committed checkpoint, tried until `until`.
+    /// Loads the committed checkpoint, retrying until `until`.
     pub(super) fn load_until(&self, place: &Place, id: CheckpointId, until: Instant) -> Result<Loaded, DeskError> {
         let store = Store::at(&self.launch.checkpoint_store);
         let patience = until.saturating_duration_since(Instant::now());
         try_until(patience, || self.load(&store, id), || {}, || self.is_fenced(place))
     }
 
-    /// Fills slots, tried until `until`, with sources made anew for each try.
+    /// Fills slots, retrying until `until`, with new sources for each attempt.
     pub(super) fn fetch_until(
         &self,
         place: &Place,
@@ -49,7 +49,7 @@ impl Desk {
         try_until(patience, attempt, confirm, || self.is_fenced(place))
     }
 
-    /// The same after a try that failed.
+    /// Continues [`Self::fetch_until`] after an attempt that failed.
     pub(super) fn fetch_after(
         &self,
         problem: DeskError,
@@ -68,8 +68,9 @@ impl Desk {
         place.arena.fence() > self.rank.generation
     }
 
-    /// Out of the store; where that has lost it, out of the object store into the store; where the store cannot take it, straight
-    /// out of the object store. Shards need not be there: their chunks may be nearer.
+    /// Loads from the store; if it is missing there, pulls it from the object store into the store; if the store
+    /// cannot take it, reads it directly from the object store. Shards may be absent: their chunks may be in a nearer
+    /// tier.
     fn load(&self, store: &Store, id: CheckpointId) -> Result<Loaded, DeskError> {
         let job = &self.rank.job;
         let held = || -> Result<Loaded, StoreError> { Ok((Some(store.lease(job, id)?), store.describe(job, id)?)) };
@@ -113,13 +114,14 @@ impl Desk {
         self.all.intake.gap(Source::Checkpoint, text, None);
     }
 
-    /// Whether manifest and indexes can be read and are intact: then a shard that is absent is lost, and not only out of reach.
+    /// Returns true if manifest and indexes are readable and intact: then an absent shard is lost, not merely out of
+    /// reach.
     pub(super) fn is_described(&self, id: CheckpointId) -> bool {
         let store = Store::at(&self.launch.checkpoint_store);
         store.describe(&self.rank.job, id).is_ok()
     }
 
-    /// Does `work` with all that may hold chunks of a checkpoint, nearest first.
+    /// Runs `work` with all sources that may hold chunks of a checkpoint, nearest first.
     pub(super) fn with_sources<T>(&self, checkpoint: &Checkpoint, work: impl FnOnce(&[&dyn ChunkSource]) -> T) -> T {
         let store = Store::at(&self.launch.checkpoint_store);
         let places = self.all.arenas.of(&self.rank.job);
@@ -137,7 +139,7 @@ impl Desk {
         work(&sources)
     }
 
-    /// Fills slots with the wanted boxes, back to back. What several of them want is read once.
+    /// Fills slots with the wanted boxes, back to back. Bytes that several slots need are read once.
     pub(super) fn fetch(
         &self,
         checkpoint: &Checkpoint,

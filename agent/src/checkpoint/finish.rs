@@ -1,8 +1,9 @@
-//! Images of an ended generation on their way to the store, in place of whoever was to bring them and is gone.
+//! Writes images of an ended generation to the store in place of a rank or agent that is gone.
 //!
-//! The controller asks between two generations, when no rank of the old one can act here any more, and every order is of the
-//! generation that acts now (RG-3). Images that are there already are not written again; every chunk of the others is compared
-//! with its index on the way, as any shard is. What comes of it is found in the store: the answer only says that the work is over.
+//! The controller orders this between two generations, when no rank of the old one can act here any more, and every
+//! order carries the generation that acts now (RG-3). Images that are already in the store are not written again;
+//! every chunk of the others is compared with its index during the write, as for any shard. The result is found in the
+//! store: the reply only reports that the work is over.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use super::Checkpoints;
 use super::arenas::Place;
 use crate::sighting::Sighting;
 
-/// What became of the images of one place.
+/// Result for the images of one place.
 #[derive(Debug, Default)]
 struct Done {
     shards: u32,
@@ -34,7 +35,7 @@ impl Done {
 }
 
 impl Checkpoints {
-    /// Brings what is asked for to the store, on a thread that may wait.
+    /// Writes the requested images to the store, on a blocking thread.
     pub(crate) fn finish(self: &Arc<Self>, wanted: Finish) {
         let all = self.clone();
         self.runtime.spawn_blocking(move || {
@@ -61,7 +62,7 @@ impl Checkpoints {
         let mut done = Done::default();
         for place in self.arenas.of(&wanted.job) {
             if place.arena.geometry().is_windowed() {
-                // What a rank has sealed is on its way already, and in the store when whoever brings it is done.
+                // Sealed images are already being streamed; taking the lock waits until the writer has finished.
                 drop(place.turn.lock().expect("no writer panics"));
             }
             for slot in 0..place.arena.geometry().slots {
@@ -86,7 +87,7 @@ impl Checkpoints {
         done
     }
 
-    /// Images that are nowhere any more, out of what is left of their lanes and the parity that is kept here.
+    /// Rebuilds images that no tier holds any more from the rest of their lanes and the parity retained here.
     fn finish_parity(&self, wanted: &Finish, store: &Store) -> Done {
         let mut done = Done::default();
         let later = |id: CheckpointId| id.generation == wanted.of && wanted.after.is_none_or(|after| id.step > after);
@@ -131,7 +132,7 @@ fn is_there(store: &Store, index: &ShardIndex) -> bool {
     store.left_shard(&index.job, index.id(), index.rank).is_some()
 }
 
-/// The image of a slot; whoever is writing it already is waited for.
+/// Writes the image of a slot, after any write of it that is already running.
 fn finish_slot(
     place: &Place,
     slot: u32,
@@ -146,7 +147,7 @@ fn finish_slot(
     if is_there(store, index) {
         return Ok(());
     }
-    // One that was safe elsewhere may be filled over, but nobody is left to do that before this order is answered.
+    // A durable slot may be overwritten, but no rank is left to do that before this order is answered.
     let durable = matches!(place.arena.slot(slot), Ok((SlotState::Durable, of)) if of == generation);
     let begun = place.arena.begin_write(slot, generation);
     if !durable && !begun.map_err(|problem| with_causes(&problem))? {
@@ -162,7 +163,7 @@ fn finish_slot(
             .map_err(|problem| with_causes(&problem)),
         false => Err(format!("the image of step {} gave way to another", index.step)),
     };
-    // Neither says anything of one that was safe before.
+    // Neither outcome changes the state of an image that was durable before.
     let _ = match &written {
         Ok(_) => place.arena.make_durable(slot, generation).map(drop),
         Err(_) => place.arena.leave(slot, generation),
@@ -170,7 +171,7 @@ fn finish_slot(
     written.map(drop)
 }
 
-/// An image of another node's rank, whose agent may be at the same work.
+/// Writes an image of another node's rank; the agent of that node may be writing it at the same time.
 fn adopt(store: &Store, index: &ShardIndex, image: &dyn ImageSource) -> Result<(), String> {
     if is_there(store, index) {
         return Ok(());
@@ -299,7 +300,7 @@ mod tests {
         blocking(move || {
             let store = Store::open(&folder).expect("a store");
             let index = seal(&all, 0, 20, ONE);
-            // The rank writes over what it has sealed: its arena is its own memory, too.
+            // The rank overwrites its sealed image: the arena is mapped by the rank, too.
             let place = all.arenas.of(&job()).remove(0);
             let job = job();
             let of = ImageOf::new(&job, Step(20), ONE, Rank(0), 3);
@@ -322,7 +323,7 @@ mod tests {
         .await;
     }
 
-    /// A copy of another node's image, and an image that is nowhere but in a sum.
+    /// A copy of another node's image, and an image that exists only in a parity sum.
     #[tokio::test(flavor = "multi_thread")]
     async fn images_of_a_lost_node_come_to_the_store_out_of_a_copy_and_out_of_parity() {
         let (all, elsewhere) = (agent(), agent());
@@ -338,7 +339,7 @@ mod tests {
             parities: 1,
         };
         for rank in 0..3 {
-            // Ranks 0 and 1 live on, rank 2 is gone with its node; of rank 1 there is no copy.
+            // Ranks 0 and 1 are alive, rank 2 is gone with its node; of rank 1 there is no copy.
             let home = if rank == 2 { &elsewhere } else { &all };
             for (step, of_sum) in [(20, true), (40, rank < 2)] {
                 let index = seal(home, rank, step, ONE);
@@ -364,7 +365,7 @@ mod tests {
             let copied = all.finish_copies(&wanted(&folder, HeldIn::Copies, None), &store);
             assert_eq!((copied.shards, copied.failed), (1, None));
             assert!(stands(&folder, 2, 40) && !stands(&folder, 2, 20));
-            // The sum of step 40 lacks a share: it is of no use, and that of step 20 is none for it.
+            // The sum of step 40 lacks a share, so it cannot be used; the sum of step 20 does not cover that step.
             let rebuilt = all.finish_parity(&wanted(&folder, HeldIn::Parity, None), &store);
             assert_eq!((rebuilt.shards, &rebuilt.failed), (1, &None));
             assert!((0..3).all(|rank| stands(&folder, rank, 20)), "{rebuilt:?}");
@@ -388,7 +389,7 @@ mod tests {
         .await;
     }
 
-    /// The image of an arena, as whoever copies it reads it.
+    /// The image of an arena, as a peer that copies it reads it.
     struct Bytes(Arc<Checkpoints>, ShardIndex);
 
     impl ImageSource for Bytes {

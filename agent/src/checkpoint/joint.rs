@@ -1,7 +1,7 @@
-//! Ranks of one node that want the same bytes read them once: those that restore at the same time are served together.
+//! Joint restores: ranks of one node that need the same bytes and restore at the same time are served by one read.
 //!
-//! A rank waits for the others of its node only where they must want some of the same, because together they want more than
-//! there is; sharded states are read at once by each for itself.
+//! A rank waits for the others of its node only where their requests must overlap, because together they need more
+//! bytes than the checkpoint has. Sharded states are read at once by each rank separately.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -11,19 +11,19 @@ use rankguard_checkpoint::format::TensorBox;
 use rankguard_checkpoint::{Arena, Checkpoint};
 use rankguard_model::{Generation, JobId, Rank, RestoreBytes};
 
-/// The longest wait for the other ranks of the node, from the first that asks.
+/// Longest wait for the other ranks of the node, counted from the first request.
 const GATHER: Duration = Duration::from_secs(3);
 
-/// A generation of a job.
+/// Generation of a job.
 type Group = (JobId, Generation);
 
-/// What one rank wants, and where to.
+/// Restore request of one rank: the wanted boxes and the target slot.
 #[derive(Debug, Clone)]
 pub(super) struct Wish {
     pub(super) wanted: Arc<[TensorBox]>,
     pub(super) arena: Arc<Arena>,
     pub(super) slot: u32,
-    /// The rank, where as many ranks saved the checkpoint.
+    /// This rank, if as many ranks saved the checkpoint as restore it.
     pub(super) reader: Option<Rank>,
 }
 
@@ -38,9 +38,9 @@ pub(super) struct Joint {
 struct Gathering {
     next: u64,
     waiting: BTreeMap<u64, Wish>,
-    /// Those that somebody is serving.
+    /// Tickets that another rank's thread is serving.
     served: BTreeSet<u64>,
-    /// What each got; `None` when whoever served it failed, and it must try for itself.
+    /// Result by ticket; `None` if the serving thread failed, and the rank must read for itself.
     got: BTreeMap<u64, Option<RestoreBytes>>,
 }
 
@@ -49,8 +49,9 @@ impl Joint {
         self.groups.lock().expect("no holder of the gatherings panics")
     }
 
-    /// Has `wish` served with those of the other `ranks - 1` ranks, by whoever comes last or waits longest: `serve` does all
-    /// of them, and gives what came from where. An error is that of the server alone; the others serve themselves.
+    /// Serves `wish` together with those of the other `ranks - 1` ranks, in the thread that comes last or waits
+    /// longest: `serve` fills all of them and returns the bytes by source. An error goes to the serving rank alone;
+    /// the others read for themselves.
     pub(super) fn serve<E>(
         &self,
         group: &Group,
@@ -78,7 +79,8 @@ impl Joint {
                 gathering.served.extend(mine.keys());
                 break mine;
             }
-            // Who is being served waits for its server, whose sources have deadlines of their own.
+            // A rank that is being served waits for the serving thread; the sources of that thread have deadlines of
+            // their own.
             let limit = if waits { left } else { GATHER };
             let waited = self.changed.wait_timeout(groups, limit);
             groups = waited.expect("no holder of the gatherings panics").0;
@@ -102,7 +104,7 @@ impl Joint {
     }
 }
 
-/// Nothing is left of a gathering that is over.
+/// Removes a gathering that is over.
 fn tidy(groups: &mut BTreeMap<Group, Gathering>, group: &Group) {
     let over =
         |gathering: &Gathering| gathering.waiting.is_empty() && gathering.served.is_empty() && gathering.got.is_empty();
@@ -115,7 +117,7 @@ fn bytes(wish: &Wish) -> u64 {
     wish.wanted.iter().filter_map(TensorBox::bytes).sum()
 }
 
-/// What of a common restore belongs to a rank that wanted `own` of `all` bytes.
+/// Returns the part of a joint restore that belongs to a rank that requested `own` of `all` bytes.
 fn share(from: &RestoreBytes, own: u64, all: u64) -> RestoreBytes {
     let part = |bytes: u64| (u128::from(bytes) * u128::from(own) / u128::from(all.max(1))) as u64;
     RestoreBytes {
@@ -125,7 +127,7 @@ fn share(from: &RestoreBytes, own: u64, all: u64) -> RestoreBytes {
     }
 }
 
-/// Whether `ranks` ranks that each want as much as this one must want some bytes twice.
+/// Returns true if `ranks` ranks that each request as much as this one must request some bytes twice.
 pub(super) fn overlap(checkpoint: &Checkpoint, wanted: &[TensorBox], ranks: usize) -> bool {
     let whole = |boxed: &TensorBox| {
         let elements = boxed

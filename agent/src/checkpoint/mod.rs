@@ -1,4 +1,5 @@
-//! The checkpoint service: arenas of this node's ranks, sealed images to disk and to further tiers, restores from the nearest.
+//! Checkpoint service: holds the arenas of this node's ranks, writes sealed images to disk and to further tiers, and
+//! restores from the nearest tier.
 
 mod admission;
 mod arenas;
@@ -48,26 +49,26 @@ use crate::preflight::host::available;
 use crate::ranks::Roster;
 use crate::settings::{ImageSettings, Settings};
 
-/// All arenas of this node and what is done with them.
+/// Arenas of this node and the services that copy and restore their images.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
     arenas: Arenas,
     dedupe: Dedupe,
     joint: Joint,
     mirrors: Mirrors,
-    /// Images of other nodes that are kept here.
+    /// Images of other nodes that this node holds.
     shelf: Arc<Shelf>,
-    /// Parity over images of other nodes that is kept here, in the room of the shelf.
+    /// Parity over images of other nodes; its memory counts against the shelf.
     sums: Arc<Sums>,
-    /// How fast copies may leave.
+    /// Rate limit of outgoing copies.
     cap: Arc<Cap>,
     network: Network,
     membership: Membership,
-    /// The newest committed checkpoint of each job, as the controller told it.
+    /// Newest committed checkpoint of each job, as reported by the controller.
     kept: Mutex<BTreeMap<JobId, (Generation, Step)>>,
-    /// Rings with every commit.
+    /// Notified with every commit.
     committed: Notify,
-    /// The agent ends: nobody begins or goes on to bring anything to an object store.
+    /// True once the agent ends: no copy to an object store starts or continues.
     ending: watch::Sender<bool>,
     node: NodeId,
     failure_domain: String,
@@ -76,12 +77,12 @@ pub(crate) struct Checkpoints {
     runtime: Handle,
     peer_fetch: Duration,
     share_wait: Duration,
-    /// How long a restore is tried again while a tier cannot be read.
+    /// Longest time for which a restore is retried while a tier is unreadable.
     restore_retry: Duration,
-    /// Pulls out of object stores that are under way.
+    /// Pulls from object stores that are running.
     pulls: PullTable,
     images: ImageSettings,
-    /// Where the system says how much memory there is.
+    /// Root of procfs, for the available memory.
     proc_root: PathBuf,
     sysfs_root: PathBuf,
 }
@@ -121,7 +122,8 @@ impl Checkpoints {
         all
     }
 
-    /// Takes over what an earlier agent of this node has left. What no job asks for in time goes.
+    /// Takes over the arenas that an earlier agent of this node left. Those that no job requests within `patience` are
+    /// dropped.
     fn inherit(self: &Arc<Self>, left: Vec<(Kept, Label, OwnedFd)>, patience: Duration) {
         if left.is_empty() {
             return;
@@ -142,22 +144,23 @@ impl Checkpoints {
         });
     }
 
-    /// The agent ends in order, and its arenas with it.
+    /// Ends the keeper, and with it all arenas, when the agent ends in order.
     pub(crate) fn end(&self) {
         self.arenas.end();
     }
 
-    /// The nodes that the controller named.
+    /// Returns the nodes that the controller named.
     pub(crate) fn membership(&self) -> &Membership {
         &self.membership
     }
 
-    /// Where one rank is served.
+    /// Returns the checkpoint service of one rank.
     pub(crate) fn desk(self: &Arc<Self>, rank: &RankRef, local_rank: u32, launch: &Arc<Launch>) -> Desk {
         Desk::new(self.clone(), rank.clone(), local_rank, launch.clone())
     }
 
-    /// Takes images from other agents and gives chunks to them, on a free port of this address.
+    /// Serves the bulk protocol on a free port of this address: accepts images from other agents and sends chunks to
+    /// them.
     pub(crate) async fn serve(self: &Arc<Self>, host: IpAddr) -> Result<BulkServer, BulkError> {
         let others: Vec<Arc<dyn Holder>> = vec![Arc::new(ArenaHolder(self.clone()))];
         let holdings = Holdings {
@@ -169,7 +172,8 @@ impl Checkpoints {
         BulkServer::bind((host, 0).into(), &self.network, holdings, ServerLimits::default()).await
     }
 
-    /// Older generations may neither fill nor seal any more (RG-3). What they sealed stays: it may be in a commit.
+    /// Stops older generations from filling or sealing slots (RG-3). Their sealed images are retained: they may be
+    /// part of a commit.
     pub(crate) fn fence(&self, job: &JobId, generation: Generation) {
         for place in self.arenas.of(job) {
             place.arena.raise_fence(generation);
@@ -177,7 +181,7 @@ impl Checkpoints {
         self.shelf.raise_fence(job, generation);
     }
 
-    /// A generation starts from a checkpoint: of everything older only that one's images are worth their memory.
+    /// Starts a generation from a checkpoint. Of the older images only those of that checkpoint are retained.
     pub(crate) fn start(&self, launch: &Launch) {
         let keep = launch.restore.as_ref().map(|point| (point.generation, point.step));
         self.remember(&launch.job, keep);
@@ -188,11 +192,12 @@ impl Checkpoints {
         self.arenas.release_unsealed(&launch.job, launch.generation);
     }
 
-    /// A checkpoint was committed: older images go, and what the job's rules do not leave goes out of its mirror.
+    /// Handles a commit: releases older images and applies the job's retention to its mirror.
     pub(crate) fn keep(self: &Arc<Self>, job: &JobId, committed: CheckpointId, stays: Option<Stays>) {
         let CheckpointId { step, generation } = committed;
         if self.kept(job).is_some_and(|kept| kept > (generation, step)) {
-            // Committed after a newer one, for the sake of a rule: memory has let go of it, the mirror has yet to get it.
+            // Committed after a newer one because a rule retains it: its images are released already, only the mirror
+            // needs it.
             return self.mirror(job, committed, stays);
         }
         self.remember(job, Some((generation, step)));
@@ -200,14 +205,14 @@ impl Checkpoints {
         self.arenas.release(job, |held| held < (generation, step));
         self.release_kept(job, |id| (id.generation, id.step) < (generation, step));
         self.mirror(job, committed, stays);
-        // What it borrows from is known to its manifest now.
+        // The manifest now names the checkpoint that it borrows from, so the lease is no longer needed.
         for place in self.arenas.of(job) {
             let mut lease = place.lease.lock().expect("no holder of a lease panics");
             *lease = lease.take().filter(|held| held.id() >= committed);
         }
     }
 
-    /// Lets go of what is kept for other nodes.
+    /// Releases images and parity held for other nodes.
     fn release_kept(&self, job: &JobId, which: impl Fn(CheckpointId) -> bool) {
         self.shelf.release(job, &which);
         self.sums.release(job, &which);
@@ -226,7 +231,7 @@ impl Checkpoints {
         all.get(job).copied()
     }
 
-    /// The job is over.
+    /// Releases everything of a job that is over.
     pub(crate) fn forget(&self, job: &JobId) {
         self.remember(job, None);
         self.arenas.forget(job);

@@ -1,9 +1,10 @@
-//! Parity over the images of several nodes, in the memory of others: less memory than copies for the same losses.
+//! Parity over the images of several nodes, in the memory of other nodes: needs less memory than copies for the same
+//! losses.
 //!
-//! Every agent of a generation plans the same groups, each for itself. A lane is one rank of each node of a group; its members
-//! bring their images to the nodes that keep its parities, which keep only the sums. What is lost is rebuilt out of the images
-//! that are left in arenas and the sums, so a parity is of use for as long as those images are: ranks under parity have at least
-//! two slots, and a save leaves the image before it where it is.
+//! Every agent of a generation computes the same groups. A lane is one rank of each node of a group; its members send
+//! their images to the nodes that hold its parities, which retain only the sums. A lost image is rebuilt from the
+//! images left in arenas and the sums, so a parity is useful only while those images exist: ranks under parity have at
+//! least two slots, and a save leaves the previous image in place.
 
 use rankguard_checkpoint::format::ShardIndex;
 use rankguard_checkpoint::source::ChunkSource;
@@ -14,11 +15,11 @@ use rankguard_model::{CheckpointParity, Launch, NodeId, Peer, Rank};
 use super::Checkpoints;
 use super::peer::peer_of;
 
-/// Images of a rank under parity in memory at a time, at least: the one that is filled and the one that others count on.
+/// Minimum slots of a rank under parity: the one that is being filled and the one that other nodes depend on.
 const SLOTS: u32 = 2;
 
 impl Checkpoints {
-    /// Slots of each rank's arena.
+    /// Returns the number of slots of each rank's arena.
     pub(super) fn slots(&self, launch: &Launch) -> u32 {
         match launch.tiers.parity {
             Some(_) => self.images.slots.max(SLOTS),
@@ -26,7 +27,8 @@ impl Checkpoints {
         }
     }
 
-    /// The lane of a rank of this node, and who keeps its parities, in their order; nobody where this node is alone.
+    /// Returns the lane of a rank of this node and the nodes that hold its parities, in their order; empty if this
+    /// node is alone.
     pub(super) fn parity_of<'a>(
         &self,
         launch: &'a Launch,
@@ -37,7 +39,7 @@ impl Checkpoints {
         let groups = plan_parity(&self.members(launch), count(asked.nodes), count(asked.parities), &[]);
         let own = groups.into_iter().find(|group| group.members.contains(&self.node));
         let (members, holders) = own.map(|group| (group.members, group.holders)).unwrap_or_default();
-        // Ranks are numbered node by node, and every node has as many.
+        // Ranks are numbered node by node, and every node has equally many.
         let nodes = u32::try_from(launch.nodes.len()).unwrap_or(u32::MAX).max(1);
         let each = (launch.world_size / nodes).max(1);
         let place = |node: &NodeId| launch.nodes.iter().position(|other| other == node);
@@ -49,8 +51,8 @@ impl Checkpoints {
         (Lane { ranks, parities }, holders)
     }
 
-    /// What was lost, rebuilt out of what `survivors` have and the parity that this agent and others keep. For threads that may
-    /// wait.
+    /// Returns a source that rebuilds lost images from `survivors` and the parity that this agent and others hold.
+    /// Blocks.
     pub(super) fn rebuilt<'a>(
         &self,
         launch: &Launch,
@@ -62,7 +64,7 @@ impl Checkpoints {
         RebuildSource::new(indexes, survivors, holders, launch.generation, self.runtime.clone())
     }
 
-    /// Whoever may keep parity.
+    /// Returns all agents that may hold parity, this one first.
     pub(super) fn sum_holders(&self, peers: &[Peer]) -> Vec<SumHolder> {
         let others = peers.iter().filter_map(|peer| self.open(peer).ok());
         let mut holders = vec![SumHolder::Here(self.sums.clone())];

@@ -1,6 +1,6 @@
-//! Images from and for the agents of other nodes.
+//! Exchange of images with the agents of other nodes.
 //!
-//! Absent: letting go of what is kept for a job whose nodes this one is no longer among, before that job ends.
+//! Absent: releasing images of a job that this node no longer belongs to before that job ends.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::Checkpoints;
 use super::arenas::Place;
 use crate::sighting::Sighting;
 
-/// What this agent gives to others besides what it keeps for them: the images in its arenas. Reads only.
+/// Read-only source of the images in this agent's arenas, for other agents.
 #[derive(Debug)]
 pub(crate) struct ArenaHolder(pub(crate) Arc<Checkpoints>);
 
@@ -45,7 +45,7 @@ impl Holder for ArenaHolder {
     }
 }
 
-/// The image in a slot, for as long as the slot is not filled anew.
+/// Image in a slot; valid until the slot is filled again.
 struct SlotImage {
     place: Arc<Place>,
     slot: u32,
@@ -58,7 +58,7 @@ impl ImageSource for SlotImage {
 }
 
 impl Checkpoints {
-    /// The other agents as tiers of a restore. For threads that may wait.
+    /// Returns the other agents as tiers of a restore. Blocks.
     pub(super) fn peers(&self, peers: &[Peer], generation: Generation) -> Vec<BulkSource> {
         let source = |peer: &Peer| {
             let opened = self.open(peer).inspect_err(|problem| {
@@ -70,8 +70,8 @@ impl Checkpoints {
         peers.iter().filter_map(source).collect()
     }
 
-    /// Brings the image of a sealed slot to the nodes that are to keep it, or parity over it, beside the writing to disk. The
-    /// slot may be filled over once this has ended. Nothing where the job asks for neither.
+    /// Sends the image of a sealed slot to the nodes that hold its copies or parity, while it is written to disk. The
+    /// slot may be filled again once this has ended. Returns `None` where the job uses neither.
     pub(super) fn copy_to_peers(
         self: &Arc<Self>,
         launch: &Arc<Launch>,
@@ -108,7 +108,7 @@ impl Checkpoints {
         }))
     }
 
-    /// Where an image of this node goes.
+    /// Returns the transfers for an image of this node.
     fn errands<'a>(&self, launch: &'a Launch, rank: Rank) -> Vec<Errand<'a>> {
         let mut errands = Vec::new();
         if launch.tiers.nodes > 0 {
@@ -155,7 +155,7 @@ impl Checkpoints {
         self.intake.push(Sighting::now(Source::Checkpoint, entity, body));
     }
 
-    /// The nodes that keep the images of this one. All agents of a generation make the same plan, each for itself.
+    /// Returns the nodes that hold the images of this one. All agents of a generation compute the same plan.
     fn keepers<'a>(&self, launch: &'a Launch) -> Vec<&'a Peer> {
         let copies = usize::try_from(launch.tiers.nodes).unwrap_or(usize::MAX);
         let plan = plan_replicas(&self.members(launch), copies.saturating_add(1), None);
@@ -163,7 +163,7 @@ impl Checkpoints {
         keepers.iter().filter_map(|node| peer_of(launch, node)).collect()
     }
 
-    /// The nodes of a generation and what fails together with each.
+    /// Returns the nodes of a generation, each with its failure domain.
     pub(super) fn members(&self, launch: &Launch) -> Vec<Member> {
         let member = |node: &NodeId| {
             let domain = match peer_of(launch, node) {
@@ -191,27 +191,27 @@ impl Checkpoints {
     }
 }
 
-/// An agent that a launch names.
+/// Returns the launch's entry for a node.
 pub(super) fn peer_of<'a>(launch: &'a Launch, node: &NodeId) -> Option<&'a Peer> {
     launch.peers.iter().find(|peer| peer.node == *node)
 }
 
-/// What is to be brought where.
+/// Transfer of an image or share to one node.
 struct Errand<'a> {
     tier: CopyTier,
-    /// Nobody, where no other node of the job can keep it.
+    /// `None` if no other node of the job can hold it.
     to: Option<&'a Peer>,
     what: What,
     keep: Keep,
 }
 
-/// Each of these nodes; one nobody where there are none, so that it is told.
+/// Yields each node; yields one `None` if there are none, so that the failure is reported.
 fn or_nobody(peers: Vec<&Peer>) -> impl Iterator<Item = Option<&Peer>> {
     let nobody = peers.is_empty().then_some(None);
     peers.into_iter().map(Some).chain(nobody)
 }
 
-/// An address as it was told; a name is looked up.
+/// Resolves an address, which may hold a host name.
 fn address_of(told: &str) -> Result<SocketAddr, String> {
     let mut found = told
         .to_socket_addrs()
@@ -219,7 +219,7 @@ fn address_of(told: &str) -> Result<SocketAddr, String> {
     found.next().ok_or_else(|| format!("{told:?} has no address"))
 }
 
-/// An error with everything below it, on one line.
+/// Formats an error with all its causes, on one line.
 fn chain(problem: BulkError) -> String {
     with_causes(&problem)
 }

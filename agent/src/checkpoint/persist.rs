@@ -1,4 +1,4 @@
-//! From a sealed slot to a durable shard.
+//! Write of a sealed slot to a durable shard.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::dedupe::Dedupe;
 use crate::collectors::mark;
 use crate::sighting::Sighting;
 
-/// What is to be made durable, and for whom.
+/// Write of one shard.
 pub(super) struct Errand<'a> {
     pub(super) place: &'a Arc<Place>,
     pub(super) slot: u32,
@@ -19,33 +19,34 @@ pub(super) struct Errand<'a> {
     pub(super) rank: &'a RankRef,
     pub(super) world_size: u32,
     pub(super) store: &'a str,
-    /// The newest committed checkpoint of the job.
+    /// Newest committed checkpoint of the job.
     pub(super) kept: Option<CheckpointId>,
     pub(super) dedupe: &'a Dedupe,
 }
 
-/// Why a sealed image did not become durable.
+/// Failure to make a sealed image durable.
 pub(super) struct Void {
     pub(super) reason: String,
-    /// The failure class, where the store is at fault and a person must look at it.
+    /// Failure class, if the store is at fault and an operator must act.
     pub(super) class: Option<&'static str>,
-    /// What becomes of the slot.
+    /// State of the slot afterwards.
     pub(super) then: Then,
 }
 
-/// What becomes of a slot whose image did not become durable.
+/// State of a slot after its image did not become durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
-    /// It serves the next image.
+    /// Freed for the next image.
     Goes,
-    /// It is another's already.
+    /// Already in use by another image.
     Gone,
-    /// Nothing is told of it: its generation may no longer act and the one after may want it finished, or its rank tells.
+    /// Retained and not reported: the generation may no longer act and the next one may finish the write, or the rank
+    /// reports.
     Stays,
 }
 
 impl Void {
-    /// What is told of a shard that does not come to be.
+    /// Converts a store error; the class is set unless the image itself is at fault.
     pub(super) fn of_store(problem: &StoreError) -> Self {
         let class = match problem {
             it if it.is_of_image() => None,
@@ -82,7 +83,7 @@ impl Void {
     }
 }
 
-/// What the controller hears of a shard.
+/// Returns the evidence for the controller about a shard write.
 pub(super) fn told(entity: Entity, step: Step, ended: &Result<ShardSeal, Void>) -> Sighting {
     let (body, class) = match ended {
         Ok(seal) => (Body::ShardDurable { seal: seal.clone() }, None),
@@ -100,7 +101,7 @@ pub(super) fn told(entity: Entity, step: Step, ended: &Result<ShardSeal, Void>) 
 }
 
 impl Errand<'_> {
-    /// Checks a sealed image against what its rank may say, and makes it durable.
+    /// Checks the description of a sealed image against its rank, and makes it durable.
     pub(super) fn run(&self) -> Result<ShardSeal, Void> {
         let (arena, generation) = (&self.place.arena, self.rank.generation);
         let begun = arena.begin_write(self.slot, generation);
@@ -130,7 +131,7 @@ impl Errand<'_> {
         let turn = self.dedupe.begin(index, last.as_ref().filter(|_| lease.is_some()));
         let known = turn.known();
         let written = store.write_new(index, &image, &known).or_else(|problem| {
-            // What was borrowed may have been damaged or taken away by hand.
+            // The borrowed chunks may have been damaged or removed by hand.
             if known.is_empty() || problem.is_no_space() {
                 return Err(problem);
             }
@@ -142,12 +143,12 @@ impl Errand<'_> {
             tracing::debug!(rank = %self.rank.rank, step = %self.step, written.new_bytes, index.image_bytes, "deduplicated");
         }
         *self.place.last.lock().expect("no writer panics") = Some(written.index);
-        // Until the checkpoint is committed, what it borrows from is held.
+        // Held until the checkpoint is committed, so that the chunks that it borrows are retained.
         *self.place.lease.lock().expect("no writer panics") = lease;
         Ok(written.seal)
     }
 
-    /// Holds the checkpoint whose shard this place wrote last, if it is the newest that is committed.
+    /// Leases the checkpoint of the shard that this place wrote last, if it is the newest committed one.
     fn lease(&self, store: &Store, last: Option<CheckpointId>) -> Option<Lease> {
         let parent = last.filter(|last| Some(*last) == self.kept)?;
         store.lease(&self.rank.job, parent).ok()

@@ -1,4 +1,4 @@
-//! What the controller receives about a restore that failed: proven damage, or storage that cannot be read (RG-2).
+//! Evidence for the controller about a failed restore: proven damage, or unreadable storage (RG-2).
 
 use rankguard_checkpoint::ReadFailure;
 use rankguard_checkpoint::restore::RestoreError;
@@ -11,7 +11,7 @@ use crate::collectors::mark;
 use crate::sighting::Sighting;
 
 impl Desk {
-    /// Reports a failed restore. What lies with the rank's request or with this agent's memory is the rank's to report.
+    /// Reports a failed restore. Faults of the rank's request or of this agent's memory are reported by the rank.
     pub(crate) fn report_failed_restore(&self, point: &RestorePoint, problem: &DeskError, reason: &str) {
         let Some(mark) = self.mark_of(point, problem) else {
             return;
@@ -30,7 +30,7 @@ impl Desk {
         let (class, outcome) = match problem.failure() {
             ReadFailure::Invalid => return None,
             ReadFailure::Damaged => ("checkpoint-corrupt", "damaged"),
-            // A shard is gone although what names it is there and intact.
+            // A shard is gone although the indexes that name it are present and intact.
             ReadFailure::Missing if self.is_described(id_of(point)) => ("checkpoint-corrupt", "damaged"),
             _ => (class_of(problem), "unavailable"),
         };
@@ -51,7 +51,7 @@ impl Desk {
     }
 }
 
-/// The failure class of storage that cannot be read.
+/// Returns the failure class of unreadable storage.
 fn class_of(problem: &DeskError) -> &'static str {
     match problem {
         DeskError::Load {

@@ -1,7 +1,7 @@
-//! How often a restore is tried again before it is reported as failed, and as what (RG-2).
+//! Retry rules of a restore, and the failure that is reported in the end (RG-2).
 //!
-//! Damage counts when two reads in a row find it, the second past the page cache. Anything else that may pass is tried until the
-//! deadline, and then the storage is reported as unavailable: that proves nothing about the checkpoint.
+//! Damage counts when two reads in a row find it, the second without the page cache. Other transient failures are
+//! retried until the deadline; then the storage is reported as unavailable, which proves nothing about the checkpoint.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use rankguard_checkpoint::ReadFailure;
 
 use super::error::DeskError;
 
-/// Pauses between tries: the first, and the longest.
+/// First and longest pause between attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
-/// Between a read that found damage and the one that confirms it: a repair, or a server that fails over, gets a moment.
+/// Pause between a read that found damage and the one that confirms it: time for a repair or a server failover.
 const CONFIRM_AFTER: Duration = Duration::from_secs(1);
 
-/// The tries of one restore.
+/// Retry state of one restore.
 #[derive(Debug)]
 pub(super) struct RestoreRetry {
     until: Instant,
@@ -23,17 +23,17 @@ pub(super) struct RestoreRetry {
     found_damage: bool,
 }
 
-/// What follows a failed try.
+/// Decision after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextTry {
-    /// Another one, after this pause.
+    /// Retry after this pause.
     After(Duration),
-    /// None.
+    /// No further attempt.
     Never,
 }
 
 impl RestoreRetry {
-    /// Tries until `patience` has passed.
+    /// Allows attempts until `patience` has passed.
     pub(super) fn new(patience: Duration) -> Self {
         Self {
             until: Instant::now() + patience,
@@ -42,14 +42,14 @@ impl RestoreRetry {
         }
     }
 
-    /// What follows this failure.
+    /// Returns the decision for this failure.
     pub(super) fn next(&mut self, failure: ReadFailure) -> NextTry {
         let before = std::mem::take(&mut self.found_damage);
         match failure {
             ReadFailure::Invalid => NextTry::Never,
             ReadFailure::Damaged if before => NextTry::Never,
             ReadFailure::Damaged => {
-                // The confirming read is made after the deadline, too.
+                // The confirming read is made even after the deadline.
                 self.found_damage = true;
                 NextTry::After(CONFIRM_AFTER)
             }
@@ -66,8 +66,8 @@ impl RestoreRetry {
     }
 }
 
-/// Calls `attempt` until it succeeds or no further try is due. `confirm` is called before the read that is to confirm damage;
-/// `is_over` ends the wait early, where no rank wants the result any more.
+/// Calls `attempt` until it succeeds or no retry is due. `confirm` is called before the read that confirms damage;
+/// `is_over` ends the wait early, when no rank needs the result any more.
 pub(super) fn try_until<T>(
     patience: Duration,
     mut attempt: impl FnMut() -> Result<T, DeskError>,
@@ -85,7 +85,7 @@ pub(super) fn try_until<T>(
             return Err(problem);
         };
         if is_over() {
-            // What was found is not confirmed.
+            // The damage that was found is not confirmed.
             return Err(DeskError::Fenced);
         }
         tracing::warn!(%problem, %failure, ?pause, "a restore is tried again");

@@ -1,7 +1,8 @@
-//! Images that pass through a window of their rank's arena: to the store piece by piece as they are copied, and back the same way.
+//! Images streamed through a window of their rank's arena: written to the store part by part while they are copied,
+//! and read back the same way.
 //!
-//! The node never has the image, so nothing else is made of it: no copies, no sums, nothing that a later shard could be
-//! compared with, and what restores it is the store. What the rank has sealed comes to the store whatever becomes of the rank.
+//! The node never holds the whole image, so it makes no copies, no parity and no deltas of it, and a restore reads the
+//! store. A sealed image is written completely even if its rank ends.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -17,21 +18,21 @@ use super::error::DeskError;
 use super::joint::Wish;
 use super::persist::{Then, Void, told};
 
-/// Between two looks at whether the rank has taken a part: it is another process and rings no bell.
+/// Poll interval for the rank to take a part: it is another process and sends no notification.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The longest wait for that, and for the end of what passes the other way.
+/// Longest wait for the rank to take a part, or for a running write to end.
 const TAKE_WITHIN: Duration = Duration::from_secs(60);
 
 impl Drop for Desk {
-    /// What the rank has not filled never comes.
+    /// Marks the rank as gone: the unfilled rest of an image will not arrive.
     fn drop(&mut self) {
         self.gone.store(true, Ordering::SeqCst);
     }
 }
 
 impl Desk {
-    /// The rank begins to pass an image through its window: all of it goes to disk meanwhile.
+    /// Starts the write of an image that the rank passes through its window.
     pub(crate) fn streams(&self, slot: u32, step: Step) {
         let Some(place) = self.current() else { return };
         let (all, rank, launch, gone) = (
@@ -46,14 +47,15 @@ impl Desk {
                 gone.load(Ordering::SeqCst)
             });
             if !matches!(&ended, Err(void) if void.then == Then::Stays) {
-                // The window is free by now: the rank may find it so as soon as it hears of the commit.
+                // The window is free before the report, because the rank may reuse it as soon as it learns of the
+                // commit.
                 all.intake.push(told(all.roster.entity(&rank), step, &ended));
             }
             drop(turn);
         });
     }
 
-    /// The wanted boxes back to back, as much at a time as the window holds.
+    /// Sends the wanted boxes back to back, as many at a time as the window holds.
     pub(super) fn restore_parts(
         &self,
         place: &Place,
@@ -76,7 +78,7 @@ impl Desk {
                     reader: self.reader(checkpoint),
                 };
                 let wishes = [wish];
-                // Sources that have failed once are made anew for the tries that follow.
+                // Failed sources are opened again for the attempts that follow.
                 let got = self.fetch(checkpoint, &wishes, sources);
                 let got = got.or_else(|problem| self.fetch_after(problem, place, checkpoint, &wishes, until))?;
                 from.arena += got.arena;
@@ -93,7 +95,7 @@ impl Desk {
         })
     }
 
-    /// Until the rank has taken what is in the window, or what passed the other way is on disk.
+    /// Waits until the rank has taken the window's content, or the running write is on disk.
     fn wait_empty(&self, arena: &Arena) -> Result<(), DeskError> {
         let until = Instant::now() + TAKE_WITHIN;
         while arena.empty_slots().is_empty() {
@@ -106,7 +108,7 @@ impl Desk {
     }
 }
 
-/// Writes what passes through a window of a rank, once that has begun with its image of `step`.
+/// Writes the image that passes through a rank's window, once the rank has begun to fill it with its image of `step`.
 fn bring(
     arena: &Arena,
     slot: u32,
@@ -115,7 +117,7 @@ fn bring(
     gone: &(dyn Fn() -> bool + Sync),
 ) -> Result<ShardSeal, Void> {
     let image = arena.streamed(slot, rank.generation, gone).map_err(|problem| {
-        // Given up before it was heard of, or described as nothing that can be.
+        // The rank abandoned the image before the write began, or described it invalidly.
         if arena.slot(slot).is_ok_and(|(_, of)| of == rank.generation) {
             let _ = arena.release(slot);
         }
@@ -139,8 +141,8 @@ fn bring(
     })
 }
 
-/// The boxes in order, cut where they must be, so that the bytes of each part are no more than `most` and those of all parts,
-/// one behind the other, are those of the boxes. At least one part.
+/// Splits the boxes, in order, into parts of at most `most` bytes, cutting boxes where needed; the parts' bytes
+/// concatenated equal those of the boxes. Returns at least one part.
 fn parts(boxes: &[TensorBox], most: u64) -> Vec<Vec<TensorBox>> {
     let (mut parts, mut bytes) = (vec![Vec::new()], 0);
     let mut cut = Vec::new();
@@ -159,7 +161,7 @@ fn parts(boxes: &[TensorBox], most: u64) -> Vec<Vec<TensorBox>> {
     parts
 }
 
-/// Cuts a box into rows of dimension `dim`, as many at a time as `most` bytes hold; a row that is larger is cut further.
+/// Cuts a box into rows of dimension `dim`, as many at a time as `most` bytes hold; a larger row is cut further.
 fn cut_up(boxed: TensorBox, dim: usize, most: u64, out: &mut Vec<TensorBox>) {
     let size = boxed.bytes().unwrap_or(u64::MAX);
     let Some(rows) = boxed.shape.get(dim).copied().filter(|_| size > most) else {

@@ -1,4 +1,4 @@
-//! The collectors of one agent together: who is started, and how they end.
+//! Starts and ends all collectors of one agent.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,32 +30,32 @@ use crate::settings::Settings;
 use crate::spool::Spool;
 use crate::uses::Uses;
 
-/// How long collectors may take to end. One that is stuck in a driver is left behind with its thread (RG-12).
+/// Time limit for collectors to end. The thread of one that is blocked in a driver is abandoned (RG-12).
 const END_LIMIT: Duration = Duration::from_secs(2);
 
-/// The running collectors.
+/// Running collectors, with their handles.
 pub(crate) struct Collectors {
     threads: Vec<JoinHandle<()>>,
-    /// The door to the reader of the ranks' output.
+    /// Handle of the reader of the ranks' output.
     pub(crate) job_logs: JobLogs,
-    /// The door to the reader of the ranks' flight recorders.
+    /// Handle of the reader of the ranks' flight recorders.
     pub(crate) flight: FlightDumps,
-    /// What injections need of them.
+    /// Collector state that fault injection uses.
     pub(crate) injectable: Injectable,
 }
 
-/// What injections need of the collectors.
+/// Collector state that fault injection uses.
 #[derive(Debug, Clone)]
 pub(crate) struct Injectable {
     pub(crate) xids: Xids,
     pub(crate) overlay: Overlay,
     pub(crate) uses: Uses,
-    /// The scenario that is played, and since when.
+    /// Scenario file that is played, and its start time.
     pub(crate) scenario: Option<(PathBuf, Timestamp)>,
 }
 
 impl Collectors {
-    /// Starts every collector that the settings want.
+    /// Starts every collector that the settings enable.
     pub(crate) fn start(
         settings: &Settings,
         intake: &Intake,
@@ -155,7 +155,7 @@ impl Collectors {
         start("hang", Source::Ranks, Box::new(|| hangs.run()))?;
         start("nic", Source::Nic, Box::new(|| nic.run()))?;
         start("pci", Source::Host, Box::new(|| pci.run()))?;
-        // A recorded tree has interfaces and disks that this machine does not have.
+        // A recorded tree lists interfaces and disks that this machine does not have.
         if settings.sysfs_root == Path::new("/sys") {
             let optics = Optics {
                 sysfs_root: settings.sysfs_root.clone(),
@@ -189,7 +189,7 @@ impl Collectors {
         })
     }
 
-    /// Waits for them to end after they were asked to.
+    /// Waits for the collectors to end, at most for [`END_LIMIT`]; the stop flag must be set before.
     pub(crate) fn join(self) {
         let deadline = Instant::now() + END_LIMIT;
         for thread in self.threads {
@@ -208,7 +208,8 @@ impl Collectors {
     }
 }
 
-/// Where dumps of crashes are: the kernel's own folder, and, on this machine's own tree, where systemd moves them.
+/// Returns the folders of crash dumps: pstore, and, for this machine's own tree, the folder to which systemd moves
+/// them.
 fn pstore(settings: &Settings) -> Vec<PathBuf> {
     let mut folders = vec![settings.sysfs_root.join("fs/pstore")];
     if settings.sysfs_root == Path::new("/sys") {
@@ -217,7 +218,8 @@ fn pstore(settings: &Settings) -> Vec<PathBuf> {
     folders
 }
 
-/// How the process that calls the GPU library is started. A scenario starts with the agent, not with each such process.
+/// Returns the command of the process that calls the GPU library. The scenario clock starts with the agent and not with
+/// each such process.
 fn gpu_process(settings: &Settings, scenario: Option<&(PathBuf, Timestamp)>) -> Process {
     let environment = scenario.into_iter().flat_map(|(path, start)| {
         [

@@ -1,11 +1,12 @@
-//! Wakes a thread that waits for files, from another one.
+//! Waker for a thread that waits on file descriptors.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// A bell that is heard once however often it was rung. Cheap to clone; without one, whoever waits looks in time.
+/// Eventfd waker; repeated wakes coalesce into one. Cheap to clone. Without an eventfd the waiting thread finds work at
+/// its next timeout.
 #[derive(Debug, Clone)]
 pub(super) struct Bell(Option<Arc<OwnedFd>>);
 
@@ -20,17 +21,17 @@ impl Bell {
 
     pub(super) fn ring(&self) {
         if let Some(bell) = &self.0 {
-            // It refuses only when it was rung 2^64 times.
+            // The write fails only if the counter is full, after 2^64 wakes.
             let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Readable while it rings.
+    /// Returns the descriptor that is readable while a wake is pending.
     pub(super) fn rings(&self) -> Option<BorrowedFd<'_>> {
         self.0.as_ref().map(|bell| bell.as_fd())
     }
 
-    /// It rings no more.
+    /// Clears the pending wake.
     pub(super) fn hear(&self) {
         if let Some(bell) = &self.0 {
             let _ = rustix::io::read(bell, &mut [0; 8]);

@@ -1,7 +1,7 @@
-//! Plug-in checks: programs of others with the exit codes of Nagios plug-ins. Only a change of state is reported.
+//! Plug-in checks: third-party programs with the exit codes of Nagios plug-ins. Only a change of state is reported.
 //!
-//! A check that cannot be started, does not end, floods its output or ends with a code of its own is unknown, which is a
-//! gap and never a failure. Absent: checks that run once at a start or an end of ranks.
+//! The state is unknown for a check that cannot be started, does not end, exceeds the output limit or ends with another
+//! code; that is a gap and never a failure. Absent: checks that run once at a start or an end of ranks.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,16 +17,16 @@ use crate::outlets::CheckView;
 use crate::settings::PluginCheck;
 use crate::sighting::Sighting;
 
-/// Values of one check that are kept.
+/// Most values retained from one check.
 const VALUES: usize = 64;
-/// Characters of its words that are kept.
+/// Longest text retained from one check, and longest label, characters.
 const TEXT: usize = 1024;
 
 const OK: u8 = 0;
 const CRITICAL: u8 = 2;
 const UNKNOWN: u8 = 3;
 
-/// One check.
+/// Collector of one plug-in check.
 #[derive(Debug)]
 pub(crate) struct Check {
     pub(crate) plugin: PluginCheck,
@@ -35,9 +35,9 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    /// Until asked to stop.
+    /// Runs the check at its interval until `stop` is set.
     pub(crate) fn run(self) {
-        // What was never seen is no news as long as it is fine.
+        // The first result is not reported if it is OK.
         let mut before = OK;
         loop {
             let Some(view) = self.look() else { return };
@@ -52,7 +52,7 @@ impl Check {
         }
     }
 
-    /// Nothing when the agent stops meanwhile.
+    /// Runs the check once. Returns none if the agent stops meanwhile.
     fn look(&self) -> Option<CheckView> {
         let words: Vec<OsString> = self.plugin.command.iter().map(OsString::from).collect();
         let bounds = Bounds {
@@ -107,7 +107,8 @@ impl Check {
             context: Vec::new(),
             repeats: 1,
         };
-        // A person has said what it means; what it rests on is a program that nobody here knows.
+        // The operator configured the class; the confidence is low because the program that measures it is unknown
+        // here.
         let says = (view.status == CRITICAL)
             .then(|| mark(self.plugin.class.as_str(), Role::Root, 0.6, &format!("check.{name}")));
         let sighting = Sighting::now(Source::Host, self.intake.node_entity(), body);
@@ -115,7 +116,7 @@ impl Check {
     }
 }
 
-/// The first line before its values, and the values: `OK - 3 peers | offset=0.3s;1;2 'jitter max'=4`.
+/// Parses a plug-in's first line into its text and values: `OK - 3 peers | offset=0.3s;1;2 'jitter max'=4`.
 fn told(output: &str) -> (String, BTreeMap<String, f64>) {
     let line = output.lines().next().unwrap_or_default();
     let (text, data) = line.split_once('|').unwrap_or((line, ""));

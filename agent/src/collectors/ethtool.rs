@@ -1,7 +1,7 @@
-//! Statistics that the driver of a network interface keeps beyond those of sysfs: what `ethtool -S` shows, asked of the kernel
-//! without a process.
+//! Driver statistics of a network interface beyond those of sysfs: the data of `ethtool -S`, read by ioctl without a
+//! child process.
 //!
-//! The names are the driver's own and are asked once an interface. Absent: interfaces of other network namespaces.
+//! The names are the driver's own and are read once an interface. Absent: interfaces of other network namespaces.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,29 +9,29 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-/// How many strings a set has (ETHTOOL_GSSET_INFO of linux/ethtool.h).
+/// Command: number of strings in a set (ETHTOOL_GSSET_INFO of linux/ethtool.h).
 const GSSET_INFO: u32 = 0x37;
-/// The strings of a set (ETHTOOL_GSTRINGS).
+/// Command: strings of a set (ETHTOOL_GSTRINGS).
 const GSTRINGS: u32 = 0x1b;
-/// The statistics (ETHTOOL_GSTATS).
+/// Command: statistics (ETHTOOL_GSTATS).
 const GSTATS: u32 = 0x1d;
-/// The set of the statistics' names (ETH_SS_STATS).
+/// String set of the statistics' names (ETH_SS_STATS).
 const STATS: u32 = 1;
-/// Bytes of a name (ETH_GSTRING_LEN).
+/// Length of a name, bytes (ETH_GSTRING_LEN).
 const NAME: usize = 32;
-/// Statistics that an interface may have; a large adapter with all its rings has a few thousand.
+/// Most statistics of an interface; a large adapter with all its rings has a few thousand.
 const MOST: usize = 65_536;
 
-/// Asks drivers for their statistics.
+/// Reader of driver statistics.
 #[derive(Debug)]
 pub(super) struct Ethtool {
     socket: OwnedFd,
-    /// Names by interface. Interfaces whose driver has none, or that may not be asked, have no names.
+    /// Names by interface; empty if the driver has none or refuses the request.
     names: BTreeMap<String, Vec<String>>,
 }
 
 impl Ethtool {
-    /// Needs any socket.
+    /// Opens a socket for the requests; its type does not matter.
     pub(super) fn open() -> io::Result<Self> {
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
         Ok(Self {
@@ -40,7 +40,7 @@ impl Ethtool {
         })
     }
 
-    /// The statistics of an interface, those whose names are wanted.
+    /// Returns the statistics of an interface that `wanted` selects by name.
     pub(super) fn read(&mut self, interface: &str, wanted: impl Fn(&str) -> bool) -> Vec<(String, u64)> {
         if !self.names.contains_key(interface) {
             let names = self.ask_names(interface).unwrap_or_default();
@@ -54,7 +54,7 @@ impl Ethtool {
             return Vec::new();
         };
         let Ok(Some(values)) = self.ask_values(interface, names.len()) else {
-            // Another driver, or another number of rings: the names are asked anew.
+            // Another driver, or another number of rings: the names are read again at the next poll.
             self.names.remove(interface);
             return Vec::new();
         };
@@ -62,7 +62,7 @@ impl Ethtool {
         told.filter(|(name, _)| wanted(name)).collect()
     }
 
-    /// Forgets interfaces that are gone: one of the same name may be another.
+    /// Forgets interfaces that are gone, because one of the same name may be another device.
     pub(super) fn keep(&mut self, here: impl Fn(&str) -> bool) {
         self.names.retain(|interface, _| here(interface));
     }
@@ -83,14 +83,15 @@ impl Ethtool {
         Ok(strings[12..].chunks(NAME).take(given).map(name).collect())
     }
 
-    /// Nothing when the driver has another number of them now.
+    /// Returns none if the driver has another number of statistics now.
     fn ask_values(&self, interface: &str, count: usize) -> io::Result<Option<Vec<u64>>> {
         let mut info = words(&[GSSET_INFO, 0, 1 << STATS, 0, 0]);
         self.ask(interface, &mut info)?;
         if word(&info, 4) as usize != count {
             return Ok(None);
         }
-        // struct ethtool_stats: cmd, n_stats, data[] of 64 bits. A driver may grow between the two questions: there is room.
+        // struct ethtool_stats: cmd, n_stats, data[] of 64 bits. The buffer has room for a driver that adds some in
+        // between.
         let mut stats = words(&[GSTATS, u32::try_from(count).unwrap_or(0)]);
         stats.resize(8 + 2 * count * 8, 0);
         self.ask(interface, &mut stats)?;
@@ -116,10 +117,10 @@ impl Ethtool {
             *to = from.cast_signed() as libc::c_char;
         }
         request.ifr_ifru.ifru_data = question.as_mut_ptr().cast();
-        // SAFETY: SIOCETHTOOL reads and writes the ifreq and what it points to. The question is laid out as the command in its
-        // first word says, and has room for the answer: the kernel fills in at most as many entries as the question has
-        // room for, because their number was asked just before and there is room for twice as many; both live until the
-        // call returns.
+        // SAFETY: SIOCETHTOOL reads and writes the ifreq and the buffer that it points to. The buffer is laid out for
+        // the command in its first word and has room for the answer: the kernel fills in at most as many entries as the
+        // buffer holds, because their number was read just before and there is room for twice as many; both live until
+        // the call returns.
         let told = unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
         if told < 0 {
             Err(io::Error::last_os_error())
@@ -140,7 +141,7 @@ fn word(bytes: &[u8], index: usize) -> u32 {
     bytes.map_or(0, u32::from_ne_bytes)
 }
 
-/// A name ends at its first zero byte.
+/// Decodes a name, which ends at its first zero byte.
 fn name(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).trim().to_owned()
@@ -162,7 +163,7 @@ mod tests {
             let interface = interface.file_name().to_string_lossy().into_owned();
             let first = ethtool.read(&interface, |_| true);
             let second = ethtool.read(&interface, |_| true);
-            // Names stay, and names are words.
+            // Names do not change between reads and are text.
             let names = |all: &[(String, u64)]| all.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
             assert_eq!(names(&first), names(&second), "{interface}");
             assert!(first.iter().all(|(name, _)| !name.contains('\0')), "{first:?}");

@@ -1,4 +1,4 @@
-//! A followed file together with its triage: bytes in, sightings out, and the position that a restart goes on from.
+//! Followed file with its triage: reads bytes, emits evidence, and stores the restart position.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -16,7 +16,7 @@ use super::uptime::just_now;
 use crate::clock;
 use crate::sighting::{Cursor, Sighting};
 
-/// One file of one writer.
+/// Followed file of one writer, with its triage and restart position.
 pub(crate) struct Followed {
     writer: Writer,
     follower: Follower,
@@ -24,14 +24,14 @@ pub(crate) struct Followed {
     times: ReadTimes,
     held: Held<Place>,
     lines: u64,
-    /// Records of the kernel's ring are counted where the file holds some.
+    /// Counter of kernel ring records, used if the file holds some.
     counter: Counter,
-    /// Name of the stored position; none for files that do not outlive the agent.
+    /// Key of the stored position; none for files that do not outlive the agent.
     key: Option<String>,
     stored: Option<Cursor>,
-    /// Where the follower stood after the last look that gave something to do.
+    /// Position after the last poll that read or reported something.
     at: Option<Place>,
-    /// Whether the end has been reached once: what comes from then on has just been written.
+    /// True once the end has been reached: lines read after that were just written.
     live: bool,
 }
 
@@ -47,7 +47,7 @@ impl Followed {
             Writer::Rank(rank) => Some(rank.rank),
             Writer::Kernel | Writer::Unknown => None,
         };
-        // Behind the place stands what was told of the lines after it.
+        // The stored value is the position, then the observations already reported from the lines after it.
         let (start, left) = match start {
             Start::At(stored) => {
                 let (place, left) = stored.split_once(';').unwrap_or((&stored, ""));
@@ -70,48 +70,48 @@ impl Followed {
         }
     }
 
-    /// Has the kernel tell when the file is written to. Whoever looks hears `stirs` before.
+    /// Watches the file with inotify. The caller must read the events of `stirs` before each poll.
     pub(crate) fn watched_by(mut self, stirs: &Stirs) -> Self {
         self.follower = self.follower.watched_by(stirs);
         self
     }
 
-    /// Whether the kernel tells when the file is written to.
+    /// True if inotify reports writes to the file.
     pub(crate) fn is_watched(&self) -> bool {
         self.follower.is_watched()
     }
 
-    /// Whether a look would find nothing: most looks at most files.
+    /// True if a poll would find nothing, which holds for most polls.
     pub(crate) fn is_still(&self, now: Instant) -> bool {
         self.live && self.triage.deadline().is_none() && self.follower.is_still(now)
     }
 
-    /// Who writes it.
+    /// Returns the writer of the file.
     pub(crate) fn writer(&self) -> &Writer {
         &self.writer
     }
 
-    /// Whether the file is, or was, there.
+    /// True if the file was opened at least once.
     pub(crate) fn is_open(&self) -> bool {
         self.follower.position().is_some()
     }
 
-    /// Lines that were read so far.
+    /// Returns the number of lines read so far.
     pub(crate) fn lines(&self) -> u64 {
         self.lines
     }
 
-    /// When there will be something to give although nothing is added to the file.
+    /// Returns the time at which triage emits a held observation even if the file does not grow.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         self.triage.deadline()
     }
 
-    /// Reads what is new and reports what has become complete.
+    /// Reads new data and reports completed observations.
     pub(crate) fn look(&mut self, reporter: &Reporter) {
         self.take(reporter, false);
     }
 
-    /// Reads to the end and reports everything that is held: nothing more will be written, or nobody is there to read it.
+    /// Reads to the end and reports everything that is held, because the writer or the reader ends.
     pub(crate) fn finish(&mut self, reporter: &Reporter) {
         self.take(reporter, true);
     }
@@ -125,15 +125,15 @@ impl Followed {
         } else {
             self.follower.look(Instant::now(), &mut seen)
         };
-        // Most looks at most files find nothing.
+        // Most polls find nothing.
         let at = self.follower.position();
         let quiet = seen.is_empty() && self.triage.deadline().is_none() && at == self.at;
         if quiet && ended && self.live && !finish {
             return;
         }
         self.at = at;
-        // Lines are dated by the wall clock. Triage waits by one that nobody sets: else a step back by an hour would hold
-        // a line back for an hour.
+        // Lines are dated by the wall clock. Triage waits by the monotonic clock: otherwise a wall clock set back by an
+        // hour would hold a line back for an hour.
         let (now, steady) = (clock::now(), clock::steady());
         let mut sightings = Vec::new();
         for one in seen {
@@ -298,7 +298,7 @@ mod tests {
         let uptime = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let recent = u64::try_from(uptime.tv_sec).expect("after boot").saturating_sub(5) * 1_000_000;
         let before = clock::now();
-        // Numbers that no kernel reaches within its uptime here: 30 years.
+        // Sequence numbers that no kernel reaches within its uptime here: 30 years.
         append(
             &path,
             &format!(
@@ -331,7 +331,7 @@ mod tests {
         );
     }
 
-    /// An hour back, a day ahead: nothing is held back for it, told twice or left out.
+    /// After a wall clock step of an hour back or a day ahead no line is held back, reported twice or lost.
     #[test]
     fn a_clock_that_jumps_holds_nothing_back() {
         let dir = tempfile::tempdir().expect("a folder");

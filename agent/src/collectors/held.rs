@@ -1,36 +1,37 @@
-//! Where a reader of lines must go on after a crash while triage still holds some of them back.
+//! Restart position of a line reader while triage holds some lines back.
 //!
-//! Triage gives what has become complete, and holds what may grow. The stored position is that of the oldest line it holds;
-//! what was told of later lines stands beside it, so that the next agent, which reads them again, tells none of it twice
-//! (RG-4, RG-5).
+//! Triage emits complete observations and holds those that may grow. The stored position is that of the oldest held
+//! line. The observations already reported from later lines are stored beside it, so that the next agent, which reads
+//! these lines again, does not report them twice (RG-4, RG-5).
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
 use rankguard_faults::{Observation, Triage};
 
-/// Lines and observations that are remembered. Of what found no room it is known which lines it came from: there is no
-/// position among these until triage holds nothing of them any more.
+/// Most remembered lines, and most remembered observations. For those that exceed it only the line numbers are
+/// recorded; no position among these lines is returned until triage has released all of them.
 const LINES: usize = 1 << 16;
-/// Observations that are stored beside a position.
+/// Most observations that are stored beside a position.
 const TOLD: usize = 256;
 
-/// What a reader remembers of the lines that triage may hold. `P` is a place that it can go on from.
+/// Positions and reported observations of the lines that triage may hold. `P` is a position that a reader can resume
+/// at.
 #[derive(Debug)]
 pub(crate) struct Held<P> {
-    /// Numbers of lines at which a reader can go on, ascending.
+    /// Line numbers and positions at which a reader can resume, ascending.
     places: VecDeque<(u64, P)>,
-    /// What was told of lines that will be read again.
+    /// Observations already reported from lines that will be read again.
     told: Vec<Told>,
-    /// What an earlier agent told of the lines that are read again.
+    /// Observations that an earlier agent reported from the lines that are read again.
     known: Vec<Told>,
-    /// The first and the last of the newest lines whose places found no room.
+    /// First and last line number of the newest lines that exceeded [`LINES`].
     placeless: Option<(u64, u64)>,
-    /// The last line of any observation that found no room.
+    /// Greatest line number of the observations that exceeded [`LINES`].
     untold: u64,
 }
 
-/// An observation that was told.
+/// Reported observation, by its lines and a hash of its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Told {
     first: u64,
@@ -40,19 +41,19 @@ struct Told {
     repeats: u32,
 }
 
-/// Where to go on.
+/// Position to store for a restart.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum GoOn<P> {
-    /// Behind everything that was read.
+    /// Behind the last line that was read.
     Behind,
-    /// At this place, with what was told of the lines after it.
+    /// Position, and the observations already reported from the lines after it.
     At(P, String),
-    /// It is not known.
+    /// Unknown because too many lines or observations are held.
     Unknown,
 }
 
 impl<P: Clone> Held<P> {
-    /// With what an earlier agent left beside its position.
+    /// Parses the observations that an earlier agent stored beside its position.
     pub(crate) fn after(left: &str) -> Self {
         let known = left.split(';').filter_map(|entry| {
             let mut parts = entry.split(',');
@@ -60,7 +61,7 @@ impl<P: Clone> Held<P> {
             Some(Told {
                 first: 0,
                 last: 0,
-                // Lines are counted from 1 by whoever reads them.
+                // Stored offsets begin at 0, line numbers at 1.
                 key: key.checked_add(1)?,
                 what: u64::from_str_radix(parts.next()?, 16).ok()?,
                 repeats: parts.next()?.parse().ok()?,
@@ -75,7 +76,7 @@ impl<P: Clone> Held<P> {
         }
     }
 
-    /// A reader can go on at this line, which triage has not seen yet.
+    /// Records the position of a line before it is passed to triage.
     pub(crate) fn note(&mut self, triage: &Triage, line_no: u64, place: P) {
         if !triage.holds() {
             self.settle();
@@ -85,13 +86,13 @@ impl<P: Clone> Held<P> {
             return;
         }
         match &mut self.placeless {
-            // Those before have found room again meanwhile, so these are other lines.
+            // The lines before found room again in the meantime, so that this is a new range.
             Some((_, last)) if self.places.back().is_none_or(|(placed, _)| *placed < *last) => *last = line_no,
             placeless => *placeless = Some((line_no, line_no)),
         }
     }
 
-    /// Nothing that was read will be read again.
+    /// Forgets everything: no line will be read again.
     fn settle(&mut self) {
         self.places.clear();
         self.places.shrink_to(TOLD);
@@ -100,7 +101,7 @@ impl<P: Clone> Held<P> {
         self.untold = 0;
     }
 
-    /// Takes note of what is told; gives what of it was not told before.
+    /// Records an observation. Returns the part that was not reported before, or none.
     pub(crate) fn tell(&mut self, mut observation: Observation) -> Option<Observation> {
         let what = fingerprint(&observation.text);
         let lines = observation.line_no..=observation.last_line_no;
@@ -128,13 +129,13 @@ impl<P: Clone> Held<P> {
         Some(observation)
     }
 
-    /// Where to go on, by what triage holds after everything was told that it gave.
+    /// Returns the restart position. Requires that all observations which triage emitted were passed to [`Held::tell`].
     pub(crate) fn go_on(&mut self, triage: &Triage) -> GoOn<P> {
         let Some(held) = triage.held_from() else {
             self.settle();
             return GoOn::Behind;
         };
-        // What was told as one is read again as one.
+        // An observation of several lines must be read again as a whole.
         let mut from = held;
         loop {
             let torn = self.told.iter().filter(|told| told.first < from && told.last >= from);
@@ -173,7 +174,7 @@ impl<P: Clone> Held<P> {
     }
 }
 
-/// FNV-1a, 64 bits: the same in every version of the agent.
+/// Returns the FNV-1a hash, 64 bits. It is stored, so that it must be the same in every version of the agent.
 fn fingerprint(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -191,7 +192,7 @@ mod tests {
         format!("NVRM: Xid (PCI:0000:{device}:00): 79, pid=1, name=python, GPU has fallen off the bus.")
     }
 
-    /// A reader of a list of lines, which dies and begins anew.
+    /// Reader of a list of lines that is stopped and restarted at the stored position.
     struct Reader {
         triage: Triage,
         held: Held<usize>,
@@ -232,14 +233,14 @@ mod tests {
         }
     }
 
-    /// RG-4, RG-5: whoever dies, and when, every line is told once.
+    /// RG-4, RG-5: every line is reported once, at whatever point the reader is stopped.
     #[test]
     fn whatever_is_held_at_the_end_is_told_once_by_whoever_comes_next() {
         let mut lines = Vec::new();
         for number in 0..12 {
             lines.push(xid(&format!("{number:02x}")));
             lines.push("eth0: link is up".to_owned());
-            // The same again: one observation with a count, as long as the first waits.
+            // A repeated line: one observation with a count, as long as triage holds the first.
             lines.push(xid(&format!("{:02x}", number / 2 * 2)));
         }
         for every in 1..lines.len() {
@@ -258,7 +259,7 @@ mod tests {
                 reader.report(seen, &mut told);
                 let (at, left) = reader.position();
                 let every = i64::try_from(every).expect("few");
-                // It dies a few times, and the last one lives.
+                // The reader is restarted a few times; the last one runs to the end.
                 if turn % every == every - 1 && turn < 60 {
                     reader = Reader::new(at, &left);
                 }
@@ -280,7 +281,7 @@ mod tests {
         }
     }
 
-    /// RG-4: an agent that comes late to a log which never rests finds more than it can remember, and catches up.
+    /// RG-4: a reader that starts late on a busy log exceeds its limits first and recovers.
     #[test]
     fn a_stream_that_never_rests_has_a_position_again_soon_after_a_flood() {
         let mut reader = Reader::new(0, "");
@@ -288,7 +289,7 @@ mod tests {
         let device = |number: usize| format!("{:02x}{:02x}", number >> 8, number & 0xff);
         let mut unknown = 0;
         for number in 0..3_000 {
-            // A thousand at once, then one every 50 ms.
+            // A thousand lines at once, then one every 50 ms.
             let since = i64::try_from(number).expect("few") - 1_000;
             let now = Timestamp::from_millis(since.max(0) * 50);
             reader.read(&xid(&device(number)), now, &mut told);
@@ -317,7 +318,7 @@ mod tests {
     fn lines_without_a_place_have_no_position_among_them_and_later_ones_do() {
         let mut reader = Reader::new(0, "");
         let mut told = Vec::new();
-        // All held: they come at the same moment, and are of few kinds.
+        // All lines are held: they have the same time and few kinds.
         let lines = LINES + 10;
         for number in 0..lines {
             reader.read(
@@ -331,7 +332,7 @@ mod tests {
         reader.read(&line, Timestamp::from_millis(1_950), &mut told);
         let seen = reader.triage.poll(Timestamp::from_millis(2_100));
         reader.report(seen, &mut told);
-        // The one that is still held came when there was no room either.
+        // The observation that is still held also came when there was no room.
         assert!(reader.triage.holds());
         assert_eq!(reader.held.go_on(&reader.triage), GoOn::Unknown);
         reader.read(&xid("fe"), Timestamp::from_millis(2_120), &mut told);

@@ -1,7 +1,8 @@
-//! The host: memory, file systems, load, limits of the ranks. Only crossings of a threshold are reported, in both directions.
+//! Host resources: memory, file systems, load, limits of the ranks. Threshold crossings are reported, in both
+//! directions.
 //!
-//! They are witnesses, mostly: a full disk explains why a save failed, it does not fail by itself. A file system that does not
-//! answer is asked on a thread of its own, so that nothing here waits for it.
+//! Most of them are confirmations: a full disk explains why a save failed but is not a failure by itself. A file system
+//! is queried on a thread of its own, so that one that does not answer cannot block this collector.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,40 +27,41 @@ use crate::sighting::Sighting;
 use crate::spool::Spool;
 use crate::uses::{Failing, Uses};
 
-/// Below this part of memory available, allocation failures and OOM kills are near.
+/// Available part of the memory below which allocation failures and OOM kills are near.
 const MEMORY_LOW: f64 = 0.05;
-/// Above this, it is over again: the distance keeps a value near the threshold from being reported over and over.
+/// Part above which the report clears; the distance prevents repeated reports of a value near the threshold.
 const MEMORY_FINE: f64 = 0.08;
-/// Below this part of a file system available, saves begin to fail.
+/// Available part of a file system below which saves begin to fail.
 const DISK_LOW: f64 = 0.02;
-/// Above this, it is over again.
+/// Part above which the report clears.
 const DISK_FINE: f64 = 0.03;
-/// Below this part of shared memory available, data loaders and collectives begin to fail.
+/// Available part of shared memory below which data loaders and collectives begin to fail.
 const SHM_LOW: f64 = 0.05;
-/// Above this, it is over again.
+/// Part above which the report clears.
 const SHM_FINE: f64 = 0.1;
-/// Below this part of the agent's own disk available it is told, where its evidence may need more yet than is left.
+/// Available part of the state directory's file system below which it is reported, if its free bytes are fewer than the
+/// spool may still need.
 const OWN_LOW: f64 = 0.1;
-/// Above this, it is over again.
+/// Part above which the report clears.
 const OWN_FINE: f64 = 0.15;
-/// Between two looks at services, the clock source and the room of file systems: what does not matter by the second.
+/// Interval of slow checks: services, clock source, free space of file systems.
 const SLOW: Duration = Duration::from_secs(5);
-/// Between two thorough looks: counters of interrupts, open files of ranks.
+/// Interval of thorough checks: interrupt counters, open files of ranks.
 const THOROUGH: Duration = Duration::from_secs(60);
-/// Runnable threads per processor over 5 minutes.
+/// Runnable threads per processor, average over 5 minutes, above which load is reported.
 const LOAD_HIGH: f64 = 4.0;
-/// Below this, it is over again.
+/// Load below which the report clears.
 const LOAD_FINE: f64 = 2.0;
 
-/// Everything the collector needs.
+/// Collector of the host's resources.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) proc_root: PathBuf,
     pub(crate) sysfs_root: PathBuf,
     pub(crate) interval: Duration,
-    /// Directories whose file systems matter.
+    /// Directories on the file systems that matter.
     pub(crate) watched: Vec<PathBuf>,
-    /// The one among them that evidence is written to.
+    /// The directory among them to which evidence is written.
     pub(crate) state_dir: PathBuf,
     pub(crate) spool: Arc<Spool>,
     pub(crate) intake: Intake,
@@ -76,7 +78,7 @@ struct Rooms {
 }
 
 impl Host {
-    /// Until asked to stop.
+    /// Polls the host until `stop` is set.
     pub(crate) fn run(self) {
         let mut use_of = Use::of(&self.proc_root);
         if use_of.memory_available().is_none() {
@@ -137,7 +139,7 @@ impl Host {
         }
     }
 
-    /// Room of the file systems that matter, and whether they and those of other machines answer.
+    /// Reports the free space of the watched file systems, and mounts that do not answer, remote ones included.
     fn mounts(&self, mounts: &mut Mounts, rooms: &mut BTreeMap<PathBuf, Rooms>, now: Instant) {
         let text = std::fs::read_to_string(self.proc_root.join("self/mounts")).unwrap_or_default();
         let mut paths = self.watched.clone();
@@ -160,7 +162,7 @@ impl Host {
                         path.display(),
                         lasts.as_secs()
                     );
-                    // The name by which diagnosis knows that a wait is over.
+                    // Diagnosis matches this signature to clear the hang.
                     let mut says = mark("none", Role::Noise, 0.9, "host.mount_answers_again");
                     says.fields.insert("mount".to_owned(), path.display().to_string());
                     self.line(what, Some(says));
@@ -210,7 +212,8 @@ impl Host {
         }
     }
 
-    /// A small disk has too little room for the agent's evidence long before it is full by the measure of large ones.
+    /// Reports a state directory without enough room for the spool's limit: on a small disk that happens long before
+    /// the part thresholds of large disks.
     fn own_room(&self, threshold: &mut Threshold, room: Room) {
         let spool = self.spool.view();
         let needs = spool.limit_bytes.saturating_sub(spool.bytes);
@@ -265,9 +268,9 @@ impl Host {
         self.intake.push(sighting.marked(says.into_iter().collect()));
     }
 
-    /// Whoever reads of the kill that may follow wants to know who filled the memory, and then it is too late to ask.
+    /// Reports the processes with the most memory, because after an OOM kill they can no longer be read.
     fn holders(&self, available: f64) {
-        // Another tree of processes than this machine's is a recording.
+        // Another process tree than this machine's is a recording.
         if self.proc_root == Path::new("/proc")
             && let Some(holders) = holders::of_memory()
         {
@@ -278,19 +281,19 @@ impl Host {
         }
     }
 
-    /// Tells a crossing, in either direction.
+    /// Reports a crossing, in either direction.
     fn ratio(&self, metric: &str, value: f64, says: Option<Mark>) {
         let sighting = sample(Source::Host, self.intake.node_entity(), metric, value, "ratio");
         self.intake.push(sighting.marked(says.into_iter().collect()));
     }
 }
 
-/// A file system by a place on it.
+/// Names a file system by a path on it.
 fn place(path: &Path) -> Failing {
     Failing::Place(path.display().to_string())
 }
 
-/// What is done so often at most, however often everything else is.
+/// Limiter to one run each `pause`.
 #[derive(Debug)]
 struct Every {
     pause: Duration,
@@ -302,7 +305,8 @@ impl Every {
         Self { pause, next: None }
     }
 
-    /// Whether to do it now. A look that comes a little early counts: the next one would be late by a whole interval.
+    /// True if the next run is due. A poll up to a tenth of the pause early counts, because the next one would be late
+    /// by a whole interval.
     fn is_due(&mut self, now: Instant) -> bool {
         let due = self.next.is_none_or(|next| now + self.pause / 10 >= next);
         if due {
@@ -312,7 +316,7 @@ impl Every {
     }
 }
 
-/// A threshold with a way back.
+/// Threshold with hysteresis.
 #[derive(Debug, Clone, Copy)]
 struct Threshold {
     limit: f64,
@@ -344,7 +348,7 @@ impl Threshold {
         }
     }
 
-    /// Something to report when the value is on the other side than before.
+    /// Returns a crossing if the value is on the other side than before.
     fn take(&mut self, value: f64) -> Option<Crossed> {
         let (over, back) = if self.low {
             (value < self.limit, value > self.fine)

@@ -1,10 +1,10 @@
-//! How much of a host is in use, as the kernel tells it: memory, load.
+//! Memory and load of the host, from procfs.
 
 use std::path::Path;
 
 use super::kept::{Kept, first_number};
 
-/// The files that tell it; they stay open.
+/// Open `meminfo` and `loadavg`.
 #[derive(Debug)]
 pub(super) struct Use {
     memory: Kept,
@@ -12,7 +12,7 @@ pub(super) struct Use {
 }
 
 impl Use {
-    /// Nothing is read yet.
+    /// Creates the readers without reading.
     pub(super) fn of(proc_root: &Path) -> Self {
         Self {
             memory: Kept::new(proc_root.join("meminfo")),
@@ -20,9 +20,9 @@ impl Use {
         }
     }
 
-    /// Part of the memory that programs could have without swapping.
+    /// Returns `MemAvailable` / `MemTotal`, 0 to 1: the part of the memory that is available without swapping.
     pub(super) fn memory_available(&mut self) -> Option<f64> {
-        // Both stand among its first lines.
+        // Both fields are among the first lines of the file.
         self.memory.read(|text| {
             let kib = |name: &str| {
                 let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -33,7 +33,7 @@ impl Use {
         })
     }
 
-    /// Runnable threads, over 5 minutes.
+    /// Returns the load average over 5 minutes.
     pub(super) fn load(&mut self) -> Option<f64> {
         self.load.read(|text| text.split(' ').nth(1)?.parse().ok())
     }

@@ -1,9 +1,9 @@
-//! What ranks write, and other log files of jobs.
+//! Log files: the output of ranks, and other log files of jobs.
 //!
-//! One thread follows all files; the kernel tells it which were written to, where it can (`stirs`). When a rank ends, its files
-//! are read to their end before its exit is reported ([`JobLogs::finish`]), so that its last words come before its death. Files
-//! of ranks are read from their beginning; extra files from where the agent stood, or from their end at the first start. Those
-//! that come to match a pattern later are new, and read from their beginning.
+//! One thread follows all files; inotify reports which were written to, where possible (`stirs`). When a rank ends, its
+//! files are read to their end before its exit is reported ([`JobLogs::finish`]), so that its last lines come before
+//! the exit. Files of ranks are read from their beginning; extra files from the stored position, or from their end at
+//! the first start. Files that match a pattern later are new and are read from their beginning.
 
 mod names;
 
@@ -27,15 +27,15 @@ use crate::sighting::Cursor;
 pub use names::is_log_path;
 use names::{Names, Seeker};
 
-/// Requests that may wait for the thread. When it is full the thread is far behind; a new request is not worth waiting
-/// for, and its files are picked up late or, for an ended rank, told as a gap.
+/// Capacity of the request queue. A full queue means that the thread is far behind: a request then fails at once, with
+/// a gap.
 const REQUESTS: usize = 256;
-/// Under this key stands for which patterns was looked before.
+/// Key under which the patterns of the last search are stored.
 const PATTERNS: &str = "job-log-patterns";
 
-/// Time between two reads of any files, on average: 200 reads a second at most while so many are written to ...
+/// Average time between two reads of any files: at most 200 reads a second ...
 const PER_FILE: Duration = Duration::from_millis(5);
-/// ... unless there are so many files that they would wait for longer than this.
+/// ... unless so many files are written to that each would wait longer than this.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
 enum Request {
@@ -47,11 +47,11 @@ enum Request {
         rank: RankRef,
         done: SyncSender<()>,
     },
-    /// What matches the patterns now.
+    /// Files that match the patterns now.
     Match(Names),
 }
 
-/// The door to the thread. Cheap to clone.
+/// Handle of the thread. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct JobLogs {
     requests: SyncSender<Request>,
@@ -65,18 +65,18 @@ impl JobLogs {
         self.send(Request::Follow { rank, paths });
     }
 
-    /// Reads the files of an ended rank to their end; waits for that at most `deadline`.
+    /// Reads the files of an ended rank to their end; waits at most `deadline` for it.
     pub(crate) fn finish(&self, rank: RankRef, deadline: Duration) {
         let (done, finished) = sync_channel(1);
         if self.send(Request::Finish { rank, done }) && !deadline.is_zero() {
-            // Late is fine: the evidence still comes, only after the exit.
+            // After the deadline the evidence still arrives, but after the exit.
             let _ = finished.recv_timeout(deadline);
         }
     }
 
-    /// What matches the patterns now; false when nobody will hear of it any more.
+    /// Sends the files that match the patterns; false if the thread has ended.
     fn matched(&self, names: Names) -> bool {
-        // It waits for room: a look that is not heard would be one that is never told again.
+        // Waits for room, because the seeker does not send an unchanged result again.
         let heard = self.requests.send(Request::Match(names)).is_ok();
         self.bell.ring();
         heard
@@ -101,29 +101,29 @@ impl JobLogs {
     }
 }
 
-/// The thread's side.
+/// State of the reader thread.
 pub(crate) struct JobLogReader {
     requests: Receiver<Request>,
     bell: Bell,
     files: BTreeMap<PathBuf, Followed>,
-    /// What matches the patterns, and whether it is followed for that: a rank's own output is not read once more when the
-    /// rank has ended.
+    /// Matching files, and true for those that are followed because they match: the output of a rank is not read again
+    /// after the rank has ended.
     matched: BTreeMap<PathBuf, bool>,
-    /// What was wrong with the patterns at the last look.
+    /// Problems with the patterns at the last search, each reported once.
     complaints: Vec<String>,
-    /// Looks for such files, before its thread is started, and the way from there.
+    /// Seeker of matching files, with its handle to this thread, until its own thread is started.
     seeker: Option<(Seeker, JobLogs)>,
-    /// The patterns, where they were never looked for before: what matches is of unknown age.
+    /// Set if these patterns were never searched before: the content of matching files is of unknown age.
     unknown: Option<Cursor>,
     stirs: Stirs,
-    /// Files that had something to read at the last look.
+    /// Number of files that had something to read at the last poll.
     busy: usize,
     reporter: Reporter,
     stop: Stop,
     interval: Duration,
 }
 
-/// Makes both sides; `extra` are files besides the ranks' own.
+/// Creates the handle and the reader; `extra` are files besides the ranks' own.
 pub(crate) fn job_logs(
     extra: &[PathBuf],
     interval: Duration,
@@ -166,20 +166,20 @@ pub(crate) fn job_logs(
     (logs, reader)
 }
 
-/// The name of the stored position in an extra file.
+/// Returns the key of the stored position in an extra file.
 fn key_of(path: &Path) -> String {
     format!("job-log {}", path.display())
 }
 
 impl JobLogReader {
-    /// Until asked to stop; then everything is read to its end once more.
+    /// Follows the files until `stop` is set, then reads everything to its end once more.
     pub(crate) fn run(mut self) {
         self.seek();
         let mut next_look = Instant::now();
         let mut stirred = false;
         loop {
             let wait = next_look.saturating_duration_since(Instant::now());
-            // What is written while the next look is near is read then, all of it at once.
+            // Once a poll is scheduled, further writes need no wake: the poll reads all of them at once.
             let events = self.stirs.events().filter(|_| !stirred);
             wait_for_any([self.bell.rings(), events], wait);
             self.bell.hear();
@@ -223,14 +223,14 @@ impl JobLogReader {
                     }
                     !ended
                 });
-                // Nobody waits any longer when the deadline has passed.
+                // The receiver may be gone after its deadline.
                 let _ = done.try_send(());
             }
             Request::Match(names) => self.take(names),
         }
     }
 
-    /// Has the patterns looked for. Nobody waits for that thread, which a folder may never answer.
+    /// Starts the pattern search on its own thread, which is not joined because a folder may never answer.
     fn seek(&mut self) {
         let Some((seeker, logs)) = self.seeker.take() else {
             return;
@@ -244,7 +244,7 @@ impl JobLogReader {
         }
     }
 
-    /// Follows what matches, and no longer what is gone.
+    /// Follows new matches and drops files that no longer match.
     fn take(&mut self, names: Names) {
         let complaints = names.complaints();
         for (what, lost) in &complaints {
@@ -280,7 +280,7 @@ impl JobLogReader {
         }
     }
 
-    /// Follows a file that came to match; what it holds at the first look for its pattern is of unknown age.
+    /// Follows a new match; with `unknown` (first search for its pattern) only from the present end of the file.
     fn follow(&mut self, path: &Path, end: Place, unknown: bool) {
         let key = key_of(path);
         let start = match (self.reporter.stored(&key), unknown) {
@@ -292,13 +292,13 @@ impl JobLogReader {
         self.files.insert(path.to_owned(), followed.watched_by(&self.stirs));
     }
 
-    /// Reads a file that is gone to its end, and forgets it.
+    /// Reads a removed file to its end and forgets it.
     fn leave(&mut self, path: &Path) {
         let Some(mut gone) = self.files.remove(path) else {
             return;
         };
         gone.finish(&self.reporter);
-        // An empty position is none.
+        // An empty value means no position.
         let (key, value) = (key_of(path), String::new());
         self.reporter.intake.moved(Cursor { key, value });
     }
@@ -316,7 +316,7 @@ impl JobLogReader {
         }
     }
 
-    /// What is held back by triage is due before the next regular look, sometimes.
+    /// Returns the time until the next poll, which is earlier if triage holds a line that is due before.
     fn pause(&self) -> Duration {
         let due = self.files.values().filter_map(Followed::deadline).min();
         let polled = self.files.values().filter(|followed| !followed.is_watched()).count();
@@ -328,7 +328,8 @@ impl JobLogReader {
     }
 }
 
-/// The interval with so many files: each look costs a read a file, so that many files are looked at less often.
+/// Returns the poll interval for this number of files: each poll costs a read a file, so that many files are polled
+/// less often.
 fn unhurried(interval: Duration, files: usize) -> Duration {
     let crowd = PER_FILE.saturating_mul(u32::try_from(files).unwrap_or(u32::MAX));
     interval.max(crowd.min(PAUSE_MAX))

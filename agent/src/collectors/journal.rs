@@ -1,7 +1,7 @@
-//! The kernel's log as journald keeps it: records that `journalctl -o json` prints, one a line, from a child process.
+//! Kernel log of journald: records that a child process (`journalctl -o json`) prints, one a line.
 //!
-//! It is read where the ring itself may not be. The journal's own cursor of the last record survives restarts of the agent. A
-//! reader that ends is a gap and is started again, after growing pauses.
+//! Used if the ring cannot be opened. The journal's cursor of the last record survives restarts of the agent. A printer
+//! that ends is a gap and is started again, after growing pauses.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -22,27 +22,27 @@ use super::wait::{pause, wait_readable};
 use crate::clock;
 use crate::sighting::{Cursor, Sighting};
 
-/// Under which the position is stored.
+/// Key of the stored position.
 const KEY: &str = "kernel-journal";
-/// Bytes of a record; longer ones are no kernel's.
+/// Longest record, bytes; longer ones are not from the kernel.
 const RECORD: usize = 256 << 10;
-/// Most records of one look.
+/// Most records of one poll.
 const LOOK: usize = 4_096;
-/// Pauses before a reader that ended is started again.
+/// First and longest pause before a printer that ended is started again.
 const AGAIN: Duration = Duration::from_secs(1);
 const AGAIN_MOST: Duration = Duration::from_secs(60);
 
-/// One record.
+/// Record of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     cursor: String,
-    /// When the journal took it in.
+    /// Time at which journald received it.
     pub(super) at: Option<Timestamp>,
-    /// As the kernel's own ring would give it: `priority,sequence,microseconds,-;text`.
+    /// Lines in the format of the kernel's ring: `priority,sequence,microseconds,-;text`.
     pub(super) lines: Vec<String>,
 }
 
-/// Reads a record; nothing when the line is none. What is not UTF-8 comes as an array of bytes.
+/// Parses a record; none if the line is not one. The journal prints text that is not UTF-8 as an array of bytes.
 pub(super) fn record(line: &str) -> Option<Record> {
     let fields: Value = serde_json::from_str(line).ok()?;
     let text = |name: &str| fields.get(name).and_then(Value::as_str);
@@ -59,7 +59,7 @@ pub(super) fn record(line: &str) -> Option<Record> {
     };
     let number = |name: &str| text(name).and_then(|text| text.parse::<u64>().ok());
     let priority = number("PRIORITY").unwrap_or(6);
-    // The kernel's own clock, where the journal has it.
+    // The kernel's own stamp, if the journal has it.
     let micros = number("_SOURCE_MONOTONIC_TIMESTAMP").or_else(|| number("__MONOTONIC_TIMESTAMP"));
     let told = |line: &str| match micros {
         Some(micros) => format!("{priority},0,{micros},-;{line}"),
@@ -74,28 +74,28 @@ pub(super) fn record(line: &str) -> Option<Record> {
     })
 }
 
-/// A child that prints records.
+/// Child process that prints records.
 pub(super) struct Printer {
     child: Child,
     out: ChildStdout,
     buffer: Vec<u8>,
-    /// The rest of a line that is too long to be a record.
+    /// True while the rest of an over-long line is skipped.
     skip: bool,
 }
 
-/// What there is to read.
+/// Result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Printed {
-    /// Nothing more for now.
+    /// No more data for now.
     Waits,
-    /// There may be more at once.
+    /// More data may be available at once.
     More,
-    /// It has ended.
+    /// The child closed its output.
     Ended,
 }
 
 impl Printer {
-    /// Starts `words` with `arguments`. It dies with the thread that started it.
+    /// Starts `words` with `arguments`. The kernel kills the child when the thread that started it ends.
     pub(super) fn start(words: &[OsString], arguments: &[String]) -> io::Result<Self> {
         let (program, first) = words
             .split_first()
@@ -126,12 +126,12 @@ impl Printer {
         })
     }
 
-    /// Where it prints to.
+    /// Returns the child's standard output.
     pub(super) fn out(&self) -> &ChildStdout {
         &self.out
     }
 
-    /// Hands over the whole lines that are there.
+    /// Passes the complete lines that are available to `take`.
     pub(super) fn read(&mut self, mut take: impl FnMut(&str)) -> io::Result<Printed> {
         let mut bytes = [0; 64 << 10];
         let mut lines = 0;
@@ -168,13 +168,13 @@ fn memchr_newline(bytes: &[u8]) -> Option<usize> {
 
 impl Drop for Printer {
     fn drop(&mut self) {
-        // One that has ended already cannot be killed, which is as well.
+        // The kill fails if the child has ended, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The kernel's lines of this boot, as they come.
+/// Reader of the kernel's lines of this boot.
 pub(super) struct Journal<'a> {
     words: &'a [OsString],
     reporter: &'a Reporter,
@@ -187,7 +187,7 @@ pub(super) struct Journal<'a> {
 }
 
 impl<'a> Journal<'a> {
-    /// Goes on where it stood.
+    /// Creates a reader that resumes at the stored position.
     pub(super) fn new(words: &'a [OsString], reporter: &'a Reporter) -> Self {
         Self {
             words,
@@ -200,7 +200,7 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// Until asked to stop.
+    /// Runs the printer and restarts it until `stop` is set.
     pub(super) fn follow(mut self, interval: Duration, stop: &Stop) {
         let mut again = AGAIN;
         loop {
@@ -233,17 +233,17 @@ impl<'a> Journal<'a> {
         let mut words: Vec<String> = ["-k", "-o", "json", "--no-pager", "--follow"].map(str::to_owned).into();
         match &self.newest {
             Some(cursor) => words.push(format!("--after-cursor={cursor}")),
-            // All of this boot; without it only the last ten would come.
+            // All of this boot; without the option only the last ten lines are printed.
             None => words.push("--lines=all".to_owned()),
         }
         words
     }
 
-    /// Until asked to stop; an error when the reader has ended.
+    /// Reads records until `stop` is set. Returns an error if the printer ended.
     fn listen(&mut self, printer: &mut Printer, interval: Duration, stop: &Stop) -> io::Result<()> {
         while !stop.stopped() {
             self.triage.reload(self.reporter.knowledge.matcher());
-            // As for files: dated by the wall clock, held back by one that nobody sets.
+            // As for files: lines are dated by the wall clock, and triage waits by the monotonic clock.
             let (now, steady) = (clock::now(), clock::steady());
             let mut observations = Vec::new();
             let printed = printer.read(|line| {
@@ -277,7 +277,7 @@ impl<'a> Journal<'a> {
                 self.reporter.sighting(&Writer::Kernel, observation, read, live)
             })
             .collect();
-        // While triage holds something back, a restart must read it again.
+        // While triage holds a line, the position does not move, so that a restart reads it again.
         let settled = self.newest.clone().filter(|_| self.triage.deadline().is_none());
         let cursor = settled.map(|value| Cursor {
             key: KEY.to_owned(),
@@ -327,7 +327,7 @@ mod tests {
         }
     }
 
-    /// Follows a script in the place of `journalctl` until something is told.
+    /// Runs a script instead of `journalctl` until evidence is reported.
     fn follow(script: &str, reporter: &Reporter) -> Vec<Sighting> {
         let words = ["sh", "-c", script, "journal"].map(OsString::from);
         let stop = Stop::default();

@@ -1,4 +1,4 @@
-//! From readings of devices to what changed, by rules. Pure: the moment of a look comes in with it.
+//! Threshold rules on device readings. Pure: the time of a poll is an input.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,13 +7,13 @@ use rankguard_model::{Mark, Timestamp};
 use super::mark;
 use super::thresholds::{Rule, Threshold};
 
-/// What a device told, by name.
+/// Readings of a device by metric name.
 pub(super) type Readings = BTreeMap<String, f64>;
 
-/// Looks that are remembered of one counter; its window holds fewer at any interval of a second or more.
+/// Most remembered polls of one counter; its window holds fewer at any interval of a second or more.
 const HISTORY: usize = 1024;
 
-/// One thing to report.
+/// Threshold crossing to report.
 #[derive(Debug, PartialEq)]
 pub(super) struct Change {
     pub(super) address: String,
@@ -23,25 +23,25 @@ pub(super) struct Change {
     pub(super) marks: Vec<Mark>,
 }
 
-/// The rules for one kind of device, and what is remembered of each device.
+/// Rules for one kind of device, with the state of each device.
 #[derive(Debug)]
 pub(super) struct Judge {
     rules: &'static [Threshold],
-    /// Readings that a person wants to see beside any finding about a device.
+    /// Readings that are added as fields to every finding about a device.
     beside: &'static [&'static str],
-    /// In the order of the rules.
+    /// State of each rule by device address, in the order of `rules`.
     devices: BTreeMap<String, Vec<State>>,
 }
 
-/// What is remembered for one rule of one device.
+/// State of one rule for one device.
 #[derive(Debug, Default, Clone)]
 struct State {
-    /// It was said and does still hold.
+    /// True while the finding is reported and not cleared.
     told: bool,
-    /// Since when it has been so without being said.
+    /// Start of the present violation that is not reported yet.
     since: Option<Timestamp>,
-    /// The value of the look before, or the most there ever was; none before the first look: errors of unknown age are no
-    /// news.
+    /// Value of the previous poll, or the maximum so far; none before the first poll, because errors of unknown age are
+    /// not reported.
     last: Option<f64>,
     /// Values within the window, oldest first.
     window: VecDeque<(Timestamp, f64)>,
@@ -56,7 +56,7 @@ impl Judge {
         }
     }
 
-    /// What a look at one device shows.
+    /// Applies the rules to one poll of a device and returns the crossings.
     pub(super) fn take(&mut self, now: Timestamp, address: &str, readings: &Readings) -> Vec<Change> {
         if !self.devices.contains_key(address) {
             self.devices.insert(address.to_owned(), Vec::new());
@@ -82,14 +82,15 @@ impl Judge {
     }
 }
 
-/// What is new about one reading: its value, and whether it is bad rather than fine again.
+/// Applies one rule to a reading. Returns the value and true for a violation or false for its end; none without a
+/// change.
 fn judge(rule: &Threshold, state: &mut State, now: Timestamp, readings: &Readings) -> Option<(f64, bool)> {
     let reading = |name: &str| readings.get(name).copied();
     let value = reading(&rule.metric)?;
     let limit = rule.limit(reading)?;
     let bad = match rule.rule {
         Rule::Grows => {
-            // It starts again at 0 with the driver.
+            // The counter starts at 0 again when the driver is reloaded.
             let before = state.last.replace(value);
             return before.is_some_and(|before| value > before).then_some((value, true));
         }
@@ -104,11 +105,11 @@ fn judge(rule: &Threshold, state: &mut State, now: Timestamp, readings: &Reading
         }
         Rule::Rate => {
             let grown = grown(state, now, rule, value);
-            // Once told it is fine again when little comes any more, not at the next lull.
+            // Clears only below half the limit, so that a short lull does not clear it.
             grown >= if state.told { limit / 2.0 } else { limit }
         }
     };
-    // What does not count now is neither bad nor fine again.
+    // A violation that does not apply now is neither reported nor cleared.
     if !bad {
         state.since = None;
     } else if !state.told {
@@ -127,14 +128,14 @@ fn judge(rule: &Threshold, state: &mut State, now: Timestamp, readings: &Reading
     })
 }
 
-/// By how much a counter grew within the window of its rule.
+/// Returns the growth of a counter within the window of its rule.
 fn grown(state: &mut State, now: Timestamp, rule: &Threshold, value: f64) -> f64 {
     if state.window.back().is_some_and(|(_, last)| value < *last) {
-        // It was reset; nothing is known of what it missed.
+        // The counter was reset; growth before the reset is unknown.
         state.window.clear();
     }
     let start = now.before(rule.window());
-    // The newest value from before the window is what growth within it is counted from.
+    // The newest value from before the window is the base of the growth.
     while state.window.get(1).is_some_and(|(at, _)| *at <= start) || state.window.len() >= HISTORY {
         state.window.pop_front();
     }
@@ -158,7 +159,7 @@ mod tests {
     use super::*;
     use crate::collectors::gpu;
 
-    /// Looks at one device a second apart; gives what was told at each.
+    /// Polls one device once a second and returns the changes of each poll.
     fn told(looks: &[&[(&str, f64)]]) -> Vec<Vec<(&'static str, f64, bool)>> {
         let mut judge = Judge::new(gpu::rules(), &[]);
         let mut all = Vec::new();
@@ -173,7 +174,7 @@ mod tests {
         all
     }
 
-    /// As [`told`], for one reading.
+    /// Runs [`told`] for one reading.
     fn values(metric: &str, values: &[f64]) -> Vec<Vec<(&'static str, f64, bool)>> {
         let looks: Vec<[(&str, f64); 1]> = values.iter().map(|value| [(metric, *value)]).collect();
         told(&looks.iter().map(|look| &look[..]).collect::<Vec<_>>())
@@ -204,7 +205,8 @@ mod tests {
         let fast: Vec<f64> = (0..120).map(|second| f64::from(second.min(70)) * 11.0).collect();
         let found = values("gpu.ecc_corrected", &fast);
         assert_eq!(found[55], [("gpu.ecc_corrected", 605.0, true)]);
-        // 300 within the window is half of what was told: 27 seconds of growth are left in it after it stopped at 70.
+        // 300 within the window is half of the limit; growth stopped at poll 70, and 27 seconds of it are left in the
+        // window.
         assert_eq!(found[103], [("gpu.ecc_corrected", 770.0, false)]);
         assert_eq!(found.concat().len(), 2);
         assert!(values("gpu.ecc_corrected", &[90_000.0, 0.0, 5.0]).concat().is_empty());
@@ -228,7 +230,7 @@ mod tests {
         assert_eq!(run(looks(link(16.0, 1.0, 0.0))), []);
         assert_eq!(run(looks(link(16.0, 1.0, 90.0))), [("gpu.pcie_generation", 1.0, true)]);
         assert_eq!(run(looks(link(8.0, 5.0, 0.0))), [("gpu.pcie_width", 8.0, true)]);
-        // For a few looks only: a link that is being trained.
+        // A link that is being trained is below its limit for a few polls only.
         assert_eq!(run(vec![link(8.0, 5.0, 0.0); 2]), []);
     }
 

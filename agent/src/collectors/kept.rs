@@ -1,30 +1,31 @@
-//! Small files that are read again and again, as sysfs and procfs have them: opened once, read from the beginning each time.
+//! Small files of sysfs and procfs that are read repeatedly: opened once, read from offset 0 each time.
 //!
-//! The kernel makes their text anew for every read from the beginning, so an open file is as fresh as one that is opened, for
-//! one call instead of three and a walk of the path. A file whose device is gone gives an error, and is opened again by its
-//! path. In a recorded tree a file that was removed goes on as it was: whoever keeps files lists their folders now and then.
+//! The kernel generates the text at every read from offset 0, so that an open file gives fresh data with one system
+//! call instead of three and a path walk. A read of a removed device fails, and the file is opened again by its path.
+//! In a recorded tree (regular files) a removed file keeps its last content, so that the owner of a `Kept` must list
+//! the folder at intervals.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// Bytes of a file that are read: enough for every attribute that is watched.
+/// Most bytes read of a file: enough for every attribute that is watched.
 const BYTES: usize = 512;
 
-/// Bytes of a file that is read whole.
+/// Most bytes of a file that is read whole.
 const WHOLE: usize = 1 << 20;
 
-/// One such file.
+/// File that is read repeatedly.
 #[derive(Debug)]
 pub(super) struct Kept {
     path: PathBuf,
     file: Option<File>,
-    /// Whether it is closed again after each read.
+    /// True if the file is closed after each read.
     passes: bool,
 }
 
 impl Kept {
-    /// It is opened at the first read.
+    /// Creates a reader; the file is opened at the first read.
     pub(super) fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -33,12 +34,12 @@ impl Kept {
         }
     }
 
-    /// It is opened at every read from now on: one of too many to keep.
+    /// Closes the file after every read from now on, where too many files would be open.
     pub(super) fn pass(&mut self) {
         self.passes = true;
     }
 
-    /// What `read` makes of the text that the file has now; nothing where it cannot be read.
+    /// Reads at most [`BYTES`] and returns the result of `read` on the text; none if the file cannot be read.
     pub(super) fn read<T>(&mut self, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let mut buffer = [0; BYTES];
         let length = self.fill(&mut buffer)?;
@@ -46,11 +47,12 @@ impl Kept {
         read(&String::from_utf8_lossy(text))
     }
 
-    /// As [`Kept::read`], for files of many lines; no text where it cannot be read.
+    /// Reads as [`Kept::read`] does, but the whole file, at most [`WHOLE`] bytes; `read` receives an empty text if the
+    /// file cannot be read.
     pub(super) fn read_whole<T>(&mut self, read: impl FnOnce(&str) -> T) -> T {
         let mut text = vec![0; 8 * BYTES];
         let mut length = self.fill(&mut text).unwrap_or(0);
-        // A file of the kernel gives whole lines, and so less than there is room for.
+        // The kernel returns whole lines, which may be less than the buffer holds.
         while length > 0 && length < WHOLE {
             text.resize(length + 8 * BYTES, 0);
             let (Some(file), Some(rest)) = (&self.file, text.get_mut(length..)) else {
@@ -77,7 +79,7 @@ impl Kept {
     }
 }
 
-/// The number that a text begins with, as `16` or `16.0 GT/s PCIe`.
+/// Parses the number at the start of a text such as `16` or `16.0 GT/s PCIe`.
 pub(super) fn first_number(text: &str) -> Option<f64> {
     let text = text.trim();
     let end = text

@@ -1,10 +1,11 @@
-//! The kernel's log: the ring itself, or a file that something else appends to.
+//! Kernel log: the ring itself, or a file to which another program appends.
 //!
-//! From the ring every record is accounted for: a jump of the sequence number and overwritten records (EPIPE) become gaps
-//! (RG-4). The position (boot id and sequence) survives restarts; after a boot the ring is read from its beginning, so that
-//! what happened before the agent started is seen. A file is read from its beginning at the first start, later from where
-//! the agent stood. Where the ring may not be read the journal is, as a child process prints it. How the boot before ended is
-//! read once, from pstore or the journal.
+//! Every record of the ring is accounted for: a jump of the sequence number and overwritten records (EPIPE) become gaps
+//! (RG-4). The position (boot id and sequence) survives restarts; after a boot the ring is read from its beginning, so
+//! that events from before the agent's start are reported.
+//!
+//! A file is read from its beginning at the first start, later from the stored position. If the ring cannot be opened,
+//! the journal is read through a child process. The end of the previous boot is read once, from pstore or the journal.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -28,16 +29,16 @@ use super::wait::{HEAR, pause, wait_readable};
 use crate::clock;
 use crate::settings::KernelLogSource;
 
-/// How many times as long as the interval the pause becomes at most.
+/// Greatest pause of a quiet file, in multiples of the interval.
 const QUIET: u32 = 4;
 
-/// Everything the collector needs.
+/// Collector of the kernel log.
 pub(crate) struct KernelLog {
     pub(crate) from: KernelLogSource,
     pub(crate) proc_root: PathBuf,
-    /// The program that prints the journal; it is not read when empty.
+    /// Command that prints the journal; empty if it is not read.
     pub(crate) journal: Vec<OsString>,
-    /// Where the kernel and its helpers leave what a crash left.
+    /// Folders with the crash dumps of the kernel and of systemd.
     pub(crate) pstore: Vec<PathBuf>,
     pub(crate) interval: Duration,
     pub(crate) reporter: Reporter,
@@ -45,7 +46,7 @@ pub(crate) struct KernelLog {
 }
 
 impl KernelLog {
-    /// Until asked to stop.
+    /// Reads the configured log until `stop` is set.
     pub(crate) fn run(self) {
         match &self.from {
             KernelLogSource::Off => self.absent("switched off"),
@@ -88,10 +89,10 @@ impl KernelLog {
         followed.finish(&self.reporter);
     }
 
-    /// Until the next look at a file of which the last `quiet` looks found nothing but one; says whether to end.
+    /// Waits for the next poll of a file; `quiet` is 1 after a poll that found lines and grows with each that found
+    /// none. Returns true if `stop` is set.
     fn rest(&self, followed: &Followed, stirs: &Stirs, quiet: u32) -> bool {
-        // A kernel that says nothing is looked at less often; one that says much is read at this pace, so that its lines
-        // share their looks.
+        // A quiet file is polled less often. A busy one is polled at the interval, so that one poll reads many lines.
         let due = |most| pause(most, followed.deadline(), clock::steady());
         if quiet == 1 || !followed.is_watched() {
             return self.stop.wait(due(self.interval * quiet));
@@ -123,7 +124,7 @@ impl KernelLog {
                 break;
             }
             self.stop.looked(HEAR);
-            // What the kernel writes ends the wait.
+            // A new record ends the wait.
             wait_readable(&file, pause(HEAR, ring.deadline(), clock::steady()));
         }
         ring.finish(clock::now(), &self.reporter);

@@ -3,13 +3,13 @@
 /// Head of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Its number in the kernel's ring; the next record has the next number.
+    /// Sequence number in the kernel's ring; the next record has the next number.
     pub(crate) seq: u64,
-    /// Since boot.
+    /// Time since boot, microseconds.
     pub(crate) micros: u64,
 }
 
-/// Reads the head of a record; `None` when the line is not one (a continuation, or another format).
+/// Parses the head of a record; `None` if the line is not one (a continuation, or another format).
 pub(crate) fn head(line: &str) -> Option<Head> {
     let (head, _) = line.split_once(';')?;
     let mut fields = head.split(',');
@@ -21,25 +21,25 @@ pub(crate) fn head(line: &str) -> Option<Head> {
     known.then_some(Head { seq, micros })
 }
 
-/// Counts the records between what was read and what is read next.
+/// Counts missing records by their sequence numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Counter {
     last: Option<u64>,
 }
 
 impl Counter {
-    /// Goes on after this number.
+    /// Creates a counter that continues after this number.
     pub(crate) fn after(last: Option<u64>) -> Self {
         Self { last }
     }
 
-    /// The newest number.
+    /// Returns the newest number.
     pub(crate) fn last(&self) -> Option<u64> {
         self.last
     }
 
-    /// Takes the next number; gives how many are missing before it. A number that is not higher starts anew: the ring is
-    /// another one (a reboot, a file that was written over).
+    /// Takes the next number and returns how many are missing before it. A number that is not higher begins a new
+    /// sequence: the ring is another one (a reboot, an overwritten file).
     pub(crate) fn take(&mut self, seq: u64) -> u64 {
         let missing = self.last.map_or(0, |last| seq.saturating_sub(last + 1));
         self.last = Some(seq);

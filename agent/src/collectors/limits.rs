@@ -1,5 +1,4 @@
-//! Limits of the ranks' processes: how near they are to their open files, and whether they may pin memory where RDMA wants
-//! that.
+//! Limits of the ranks' processes: use of the open-file limit, and the locked-memory limit on nodes with RDMA.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,21 +6,21 @@ use std::path::Path;
 
 use rankguard_model::RankRef;
 
-/// Part of its open files that a process may use before it is told.
+/// Part of the open-file limit above which a rank is reported.
 const NEAR: f64 = 0.9;
-/// Below this, it is over again.
+/// Part below which the report is cleared.
 const FINE: f64 = 0.8;
 
-/// What is told of one rank.
+/// Finding about one rank.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Told {
-    /// It has this many files open of so many, and is near its limit; or no longer is.
+    /// Open files and their limit; `near` is true if the rank came near its limit, false if it cleared.
     Files { open: u64, limit: u64, near: bool },
-    /// It may pin this many bytes only, on a node with RDMA adapters. Told once.
+    /// Finite locked-memory limit, bytes, on a node with RDMA adapters. Reported once a rank.
     Pinned { bytes: u64 },
 }
 
-/// What was told before.
+/// Findings already reported.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     near: BTreeMap<RankRef, bool>,
@@ -29,7 +28,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Looks at the processes of ranks.
+    /// Checks the processes of ranks and returns new findings.
     pub(super) fn look(&mut self, proc_root: &Path, ranks: &[(RankRef, u32)], rdma: bool) -> Vec<(RankRef, Told)> {
         let here = |rank: &RankRef| ranks.iter().any(|(known, _)| known == rank);
         self.near.retain(|rank, _| here(rank));
@@ -60,13 +59,14 @@ impl Limits {
     }
 }
 
-/// The soft limit of this name; nothing when there is none, or none is told.
+/// Parses the soft limit of this name; none if it is absent or not a number (unlimited).
 fn soft(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// How many files a process has open. Since Linux 6.2 the size of the folder tells; before, its entries are counted.
+/// Counts the open files of a process. Since Linux 6.2 the size of the folder is the count; before, its entries are
+/// counted.
 fn files(folder: &Path) -> Option<u64> {
     let path = folder.join("fd");
     let size = fs::metadata(&path).ok()?.len();

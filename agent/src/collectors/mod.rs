@@ -1,5 +1,5 @@
-//! Collectors: each looks at one thing on its own thread and schedule. Each may be absent, and then says so once as a
-//! gap; none can hold up another, and none decides anything.
+//! Collectors. Each one observes one source on its own thread and schedule. A collector that cannot run reports that
+//! once as a gap. No collector can block another one, and none takes a decision.
 
 mod all;
 mod bell;
@@ -56,7 +56,7 @@ pub(crate) use mounts::unescape;
 pub(crate) use stop::Stop;
 pub(crate) use stream::triage;
 
-/// Starts a collector. One that panics becomes a gap, not the end of the agent (RG-12).
+/// Starts a collector on its own thread. A panic of the collector becomes a gap and does not end the agent (RG-12).
 pub(crate) fn spawn(
     name: &'static str,
     source: Source,
@@ -75,7 +75,7 @@ pub(crate) fn spawn(
     })
 }
 
-/// A measured value beyond its threshold.
+/// Builds the evidence for a measured value that is beyond its threshold.
 pub(crate) fn sample(source: Source, entity: Entity, metric: &str, value: f64, unit: &str) -> Sighting {
     let body = Body::Sample {
         metric: metric.to_owned(),
@@ -85,7 +85,7 @@ pub(crate) fn sample(source: Source, entity: Entity, metric: &str, value: f64, u
     Sighting::now(source, entity, body)
 }
 
-/// What a threshold says about a value: a class of the catalogue and the part it plays.
+/// Builds the classification of a measured value: failure class of the catalogue, role, confidence and signature.
 pub(crate) fn mark(class: &str, role: Role, confidence: f64, signature: &str) -> Mark {
     Mark {
         class: ClassId::from(class),

@@ -1,8 +1,8 @@
-//! File systems: which ones do not answer, and how much room those have that matter.
+//! File systems: mounts that do not answer, and the free space of those that matter.
 //!
-//! Asking a network file system whose server is gone does not return, and nothing can end the thread that asked. Each mount is
-//! asked on a thread of its own, and not again before it has answered: one that hangs costs one thread, however long it
-//! hangs.
+//! A `statvfs` on a network file system with a dead server does not return, and its thread cannot be ended. Each mount
+//! is queried on its own thread and not again before it has answered: a mount that hangs costs one thread, however long
+//! it hangs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// How long a file system may take to say how large it is. A server that is merely busy answers within a second.
+/// Time limit for the answer of a file system. A server that is merely busy answers within a second.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// File systems that are asked.
+/// Most file systems that are queried.
 const MOUNTS: usize = 128;
 
-/// Kinds of file system with somebody else behind them.
+/// File system types that are backed by another machine or process.
 const REMOTE: [&str; 18] = [
     "9p",
     "afs",
@@ -38,36 +38,36 @@ const REMOTE: [&str; 18] = [
     "wekafs",
 ];
 
-/// Room of a file system, as parts of what there is.
+/// Free space of a file system, as parts of the total, 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Room {
     pub(super) blocks: f64,
-    /// Files that it can hold yet; file systems that do not count them have all.
+    /// Free inodes; 1 for file systems that do not count them.
     pub(super) inodes: f64,
     pub(super) bytes: u64,
 }
 
-/// What a look gave.
+/// Result for one file system.
 #[derive(Debug, PartialEq)]
 pub(super) enum Told {
-    /// It has not answered for this long; told once.
+    /// No answer for this long; reported once.
     Hangs(PathBuf, Duration),
-    /// It did, after it was told to hang.
+    /// Answer after a reported hang.
     Answers(PathBuf, Duration),
-    /// It answered.
+    /// Free space of a file system that answered.
     Has(PathBuf, Room),
 }
 
 type Ask = Arc<dyn Fn(&Path) -> io::Result<Room> + Send + Sync>;
 
-/// One question.
+/// Pending query of one file system.
 struct Asked {
     since: Instant,
     answer: Receiver<io::Result<Room>>,
     told: bool,
 }
 
-/// The questions that are open.
+/// Pending queries by mount point.
 pub(super) struct Mounts {
     ask: Ask,
     open: BTreeMap<PathBuf, Asked>,
@@ -87,7 +87,8 @@ impl Mounts {
         }
     }
 
-    /// Takes answers in and asks anew whoever has answered. What is asked first answers by the next look.
+    /// Receives answers and queries again the mounts that have answered. The answer to a query is taken at the next
+    /// poll.
     pub(super) fn look(&mut self, paths: &[PathBuf], now: Instant) -> Vec<Told> {
         let mut told = Vec::new();
         self.open.retain(|path, asked| {
@@ -127,7 +128,7 @@ impl Mounts {
         let started = std::thread::Builder::new()
             .name("mount".to_owned())
             .spawn(move || drop(say.send(ask(&path))));
-        // Without a thread nothing is asked, and the next look tries again.
+        // If no thread can be started, the next poll tries again.
         started.ok().map(|_| Asked {
             since: now,
             answer,
@@ -146,12 +147,12 @@ fn room(path: &Path) -> io::Result<Room> {
     })
 }
 
-/// The mounted file systems that lie on other machines, from the text of `/proc/self/mounts`.
+/// Returns the mount points of remote file systems from the text of `/proc/self/mounts`.
 pub(super) fn remote(text: &str) -> Vec<PathBuf> {
     let found = text.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(1);
         let (place, kind) = (words.next()?, words.next()?);
-        // An automounter that is merely asked mounts what nobody wants.
+        // Automounters are left out: a query would mount a file system that is not in use.
         let is_remote = REMOTE.contains(&kind) || kind.starts_with("fuse.") && kind != "fuse.lxcfs";
         is_remote.then(|| PathBuf::from(unescape(place)))
     });
@@ -161,7 +162,7 @@ pub(super) fn remote(text: &str) -> Vec<PathBuf> {
     found
 }
 
-/// A place with its octal escapes (`\040` for a space) undone.
+/// Decodes the octal escapes of a mount point (`\040` for a space).
 pub(crate) fn unescape(place: &str) -> String {
     let mut out = Vec::with_capacity(place.len());
     let mut rest = place.as_bytes();
@@ -191,7 +192,7 @@ mod tests {
         bytes: 7,
     };
 
-    /// File systems that answer when they are let; every question is counted.
+    /// Returns mounts that answer once per release, with the list of queries.
     fn held() -> (Mounts, Sender<()>, Arc<Mutex<Vec<PathBuf>>>) {
         let (release, wait) = mpsc::channel::<()>();
         let (wait, asked) = (Mutex::new(wait), Arc::new(Mutex::new(Vec::new())));
@@ -206,7 +207,7 @@ mod tests {
         (Mounts::asking(Arc::new(ask)), release, asked)
     }
 
-    /// Looks until something is told.
+    /// Polls until something is reported.
     fn until(mounts: &mut Mounts, paths: &[PathBuf], now: Instant) -> Vec<Told> {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -238,7 +239,7 @@ mod tests {
         let told = until(&mut mounts, &[], back);
         let lasted = Duration::from_secs(100);
         assert_eq!(told, [Told::Answers(nfs.clone(), lasted), Told::Has(nfs.clone(), FULL)]);
-        // Whoever has answered was asked; before that its thread may not have run yet.
+        // A mount that answered was queried; before that its thread may not have run.
         let questions = asked.lock().unwrap().iter().filter(|path| **path == nfs).count();
         assert_eq!(questions, 1);
     }

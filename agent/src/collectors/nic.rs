@@ -1,8 +1,8 @@
-//! Network adapters: state and rate of RDMA ports, their error counters, carrier of network interfaces, statistics of their
-//! drivers; over time, flaps, pause storms and ports that are slower than their like.
+//! Network adapters: state and rate of RDMA ports, their error counters, carrier of network interfaces, driver
+//! statistics; over time, link flaps, pause storms and ports that are slower than others of their model.
 //!
-//! The first look is the baseline; changes against the look before are reported, so a port that was never up is no news. A
-//! counter that only grows is told once a minute. Absent: error rates over long times.
+//! The first poll is the baseline and changes since the previous poll are reported, so that a port that was never up is
+//! not. A counter without a class is reported at most once a minute. Absent: error rates over long times.
 
 mod judge;
 mod tree;
@@ -25,24 +25,24 @@ use judge::{Change, changes, is_wanted, lost};
 use tree::Tree;
 use watch::Watch;
 
-/// Looks from one reading of the drivers' statistics to the next: some drivers ask their firmware for them.
+/// Polls between two reads of the drivers' statistics, because some drivers query their firmware for them.
 const DRIVERS_EVERY: u64 = 5;
 
-/// A port state as the kernel numbers it.
+/// Number of the kernel's port state ACTIVE.
 pub(crate) const ACTIVE: f64 = 4.0;
 
-/// A port of an RDMA device as it is now. A value that cannot be read is absent.
+/// Present state of an RDMA port. Values that cannot be read are absent.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RdmaPort {
     pub(crate) device: String,
     pub(crate) number: String,
-    /// State as the kernel numbers it.
+    /// Port state, as numbered by the kernel.
     pub(crate) state: Option<f64>,
-    /// Gigabits per second.
+    /// Link rate, Gbit/s.
     pub(crate) rate: Option<f64>,
 }
 
-/// All RDMA ports of a sysfs tree, by device.
+/// Returns all RDMA ports of a sysfs tree, by device.
 pub(crate) fn rdma_ports(sysfs: &Path) -> Vec<RdmaPort> {
     let devices = entries(&sysfs.join("class/infiniband"));
     let ports = devices.iter().flat_map(|device| {
@@ -56,22 +56,22 @@ pub(crate) fn rdma_ports(sysfs: &Path) -> Vec<RdmaPort> {
     ports.collect()
 }
 
-/// Everything the collector needs.
+/// Collector of network adapters.
 #[derive(Debug)]
 pub(crate) struct Nic {
     pub(crate) sysfs_root: PathBuf,
     pub(crate) interval: Duration,
-    /// Values that somebody injects.
+    /// Injected values that replace read ones.
     pub(crate) overlay: Overlay,
     pub(crate) intake: Intake,
     pub(crate) stop: Stop,
 }
 
-/// Values by what they belong to: device, then metric. A value that cannot be read is not there.
+/// Values by device and metric. Values that cannot be read are absent.
 type Look = BTreeMap<String, BTreeMap<String, f64>>;
 
 impl Nic {
-    /// Until asked to stop.
+    /// Polls the adapters until `stop` is set.
     pub(crate) fn run(self) {
         let rdma = self.sysfs_root.join("class/infiniband");
         let net = self.sysfs_root.join("class/net");
@@ -81,7 +81,7 @@ impl Nic {
                 self.intake.gap(Source::Nic, what, None);
             }
         }
-        // Recorded trees have interfaces that this machine does not have.
+        // Recorded trees list interfaces that this machine does not have.
         let mut ethtool = Some(())
             .filter(|()| self.sysfs_root == Path::new("/sys"))
             .and_then(|()| Ethtool::open().ok());
@@ -159,8 +159,8 @@ fn name(path: &Path) -> String {
         .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// A counter that has reached the end of its range stands there until it is reset: infinity, because what it counts is not
-/// known.
+/// Maps a counter at the end of its range to infinity: it does not count until it is reset, so that its value is
+/// unknown.
 fn known(count: f64) -> f64 {
     if count == f64::from(u32::MAX) || count >= u64::MAX as f64 {
         f64::INFINITY
@@ -173,7 +173,7 @@ fn number(path: &Path) -> Option<f64> {
     first_number(&fs::read_to_string(path).ok()?)
 }
 
-/// The last known value of everything that is there: one that could not be read once is compared when it can be again.
+/// Merges a poll into the last known values, so that a value which could not be read once is compared later.
 fn remember(mut before: Look, now: Look) -> Look {
     before.retain(|device, _| now.contains_key(device));
     for (device, values) in now {

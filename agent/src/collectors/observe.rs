@@ -1,4 +1,4 @@
-//! From what triage observed to a sighting: what it is about, and when it happened.
+//! Conversion of a triage observation to evidence: entity and time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::sighting::{Cursor, Sighting};
 use crate::spool::Spool;
 use crate::uses::{Failing, Uses};
 
-/// Who wrote the lines.
+/// Writer of the lines.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Writer {
-    /// The kernel of this node.
+    /// Kernel of this node.
     Kernel,
-    /// One rank.
+    /// A rank of this node.
     Rank(RankRef),
-    /// A file of which nothing is known but that it is a job's.
+    /// Unknown rank of a job.
     Unknown,
 }
 
-/// What every reader of lines needs: who runs here, where evidence goes and where positions are kept. Cheap to clone.
+/// State shared by all line readers: roster, intake and spool. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Reporter {
     pub(crate) source: Source,
@@ -40,7 +40,8 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    /// The sighting for an observation that was read at `read`. `live` says that its lines were written just before.
+    /// Builds the evidence for an observation that was read at `read`. `live` is true if its lines were written just
+    /// before.
     pub(crate) fn sighting(&self, writer: &Writer, observation: Observation, read: Timestamp, live: bool) -> Sighting {
         let entity = self.entity(writer, &observation);
         let at = moment(observation.at, read, live);
@@ -54,7 +55,7 @@ impl Reporter {
         } = observation;
         if *writer == Writer::Kernel {
             self.xids.line(clock::steady(), device.as_ref(), &mut marks);
-            // Who used it when an old line was written is not known.
+            // The users of a disk or server at the time of an old line are unknown.
             if live {
                 self.who_uses(&text, &mut marks);
             }
@@ -65,7 +66,7 @@ impl Reporter {
             .urgent()
     }
 
-    /// Says of each mark of storage who uses the disk or the server that the kernel names.
+    /// Adds the users of the disk or server that the kernel names to each storage classification.
     fn who_uses(&self, text: &str, marks: &mut [Mark]) {
         for mark in marks {
             let layer = self
@@ -90,7 +91,7 @@ impl Reporter {
         }
     }
 
-    /// Something that was lost or cannot be read, told by whom it concerns.
+    /// Builds a gap for lost or unreadable data, with the writer's entity.
     pub(crate) fn gap(&self, writer: &Writer, what: String, lost: Option<u64>) -> Sighting {
         let entity = match writer {
             Writer::Rank(rank) => self.roster.entity(rank),
@@ -99,8 +100,8 @@ impl Reporter {
         Sighting::now(self.source, entity, Body::Gap { what, lost })
     }
 
-    /// Hands over what one look gave, as one: the last carries the position of the reader. A look that gave nothing moves the
-    /// position, too.
+    /// Pushes the evidence of one poll as one batch; the last item carries the reader's position. A poll without
+    /// evidence stores the position too if it moved.
     pub(crate) fn push(&self, mut sightings: Vec<Sighting>, cursor: Option<Cursor>, stored: &mut Option<Cursor>) {
         let Some(last) = sightings.len().checked_sub(1) else {
             if let Some(moved) = cursor.filter(|cursor| stored.as_ref() != Some(cursor)) {
@@ -114,16 +115,16 @@ impl Reporter {
         *stored = cursor.or_else(|| stored.take());
     }
 
-    /// Where a reader stood when its position was last stored.
+    /// Returns the last stored position of a reader.
     pub(crate) fn stored(&self, key: &str) -> Option<String> {
         self.spool.cursor(key).ok().flatten()
     }
 
-    /// What the line is about: its device; else the rank whose process it names, so that an OOM kill lands on its victim;
-    /// else its writer.
+    /// Returns the entity of a line: its device, else the rank of the process that it names, so that an OOM kill is
+    /// assigned to its victim, else the writer.
     fn entity(&self, writer: &Writer, observation: &Observation) -> Entity {
         if let Writer::Rank(rank) = writer {
-            // A rank speaks about devices it merely suffers from; who said it is what is certain.
+            // A rank also reports devices that it merely depends on; only the rank itself is certain.
             return self.roster.entity(rank);
         }
         if let Some(device) = &observation.device {
@@ -145,12 +146,12 @@ impl Reporter {
     }
 }
 
-/// A line that was just written and whose clock differs by more than this has a clock that cannot be used: another time
-/// zone (they differ by 15 minutes at least), no year, a stamp that is no stamp.
+/// Greatest plausible difference between the stamp of a line that was just written and the read time. Beyond it the
+/// stamp is not used: another time zone (these differ by at least 15 minutes), no year, or no time stamp at all.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(600);
 
-/// When it happened: by the line's own clock where that can be, else when it was read. Old lines, which were there before
-/// the reader, may be of any age but not from the future.
+/// Returns the time of an event: the line's own stamp if it is plausible, else the read time. Lines from before the
+/// reader started may be of any age, but not from the future.
 fn moment(own: Option<Timestamp>, read: Timestamp, live: bool) -> Timestamp {
     let plausible = |own: &Timestamp| {
         let late = own.since(read);
@@ -160,19 +161,19 @@ fn moment(own: Option<Timestamp>, read: Timestamp, live: bool) -> Timestamp {
     own.filter(plausible).unwrap_or(read)
 }
 
-/// Reads that are remembered. Triage holds a line for a few seconds; this is many times that.
+/// Most remembered reads. Triage holds a line for a few seconds; this covers many times that.
 const READS: usize = 1024;
 
-/// When which line was read: triage holds lines back, and what repeats is held longest.
+/// Read times of lines, needed because triage holds lines back, repeated ones longest.
 #[derive(Debug, Default)]
 pub(crate) struct ReadTimes {
-    /// First line and moment of each read, ascending.
+    /// First line, time and `live` of each read, ascending.
     reads: VecDeque<(u64, Timestamp, bool)>,
     lines: u64,
 }
 
 impl ReadTimes {
-    /// The next line of the stream is read now.
+    /// Records the read of the next line of the stream.
     pub(crate) fn note(&mut self, now: Timestamp, live: bool) {
         self.lines += 1;
         if self.reads.back().is_some_and(|(_, at, was)| (*at, *was) == (now, live)) {
@@ -184,7 +185,7 @@ impl ReadTimes {
         self.reads.push_back((self.lines, now, live));
     }
 
-    /// When the line of this number was read, and whether it had just been written.
+    /// Returns the read time of a line and whether it had just been written.
     pub(crate) fn of(&self, line_no: u64) -> Option<(Timestamp, bool)> {
         let found = self.reads.iter().rev().find(|(first, ..)| *first <= line_no);
         found.or(self.reads.front()).map(|(_, at, live)| (*at, *live))

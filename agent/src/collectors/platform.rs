@@ -1,7 +1,7 @@
-//! What the host runs on and with: its clock source, its services, machine checks that the processors counted.
+//! Host platform: clock source, services, and machine checks counted by the processors.
 //!
-//! Services are looked up in the cgroup tree, where one that runs has processes: nothing is started to ask for them. Absent:
-//! services of other managers than systemd, how often one was restarted between two looks.
+//! Services are looked up in the cgroup tree, in which a running one has processes; no program is started. Absent:
+//! service managers other than systemd, and restarts of a service between two polls.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,12 +12,12 @@ use rankguard_model::Role;
 use super::mark;
 use super::vitals::Told;
 
-/// What the end of a service speaks of.
+/// Class, role and confidence for the end of a service.
 type Meaning = (&'static str, Role, f64);
 
-/// Services that ranks depend on, and what their end speaks of.
+/// Services that ranks depend on, with the classification of their end.
 const SERVICES: &[(&str, Option<Meaning>)] = &[
-    // Without it GPUs behind NVSwitches cannot start a context.
+    // Without it, GPUs behind NVSwitches cannot start a context.
     (
         "nvidia-fabricmanager",
         Some(("fabric-manager-not-ready", Role::Root, 0.7)),
@@ -34,20 +34,20 @@ const SERVICES: &[(&str, Option<Meaning>)] = &[
     ("systemd-timesyncd", Some(("clock-skew", Role::Confirmation, 0.3))),
 ];
 
-/// Clock sources that are read without leaving the processor; the others cost a microsecond a reading and more.
+/// Clock sources that are read without leaving the processor; others cost a microsecond or more a read.
 const FAST: [&str; 4] = ["tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page"];
 
-/// The host at one moment. What could not be read is absent.
+/// Snapshot of the host. Values that could not be read are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Look {
     clock_source: Option<String>,
-    /// Whether each service that was ever seen has processes.
+    /// True for each service of the list that has processes; absent ones have no cgroup.
     services: BTreeMap<&'static str, bool>,
-    /// Machine check exceptions, over all processors.
+    /// Machine check exceptions, sum over all processors.
     machine_checks: Option<u64>,
 }
 
-/// Looks once. Interrupt counts are long on large machines: they are read where `thorough`.
+/// Takes a snapshot. Interrupt counts are long on large machines: they are read only if `thorough`.
 pub(super) fn look(proc_root: &Path, sysfs_root: &Path, thorough: bool) -> Look {
     let source = read(&sysfs_root.join("devices/system/clocksource/clocksource0/current_clocksource"));
     let slice = sysfs_root.join("fs/cgroup/system.slice");
@@ -74,21 +74,21 @@ fn read(path: &Path) -> String {
     fs::read(path).map_or_else(|_| String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// ` MCE:   0   0   Machine check exceptions`
+/// Sums the counts of a line such as ` MCE:   0   0   Machine check exceptions`.
 fn machine_checks(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix("MCE:"))?;
     let counts = line.split_ascii_whitespace().map_while(|word| word.parse::<u64>().ok());
     counts.reduce(u64::saturating_add)
 }
 
-/// What was seen before.
+/// State of the previous snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Platform {
     before: Look,
 }
 
 impl Platform {
-    /// What is worth telling of this look; the first one is none of it.
+    /// Returns the changes since the previous snapshot; none for the first.
     pub(super) fn take(&mut self, look: Look) -> Vec<Told> {
         let mut told = Vec::new();
         if let (Some(before), Some(now)) = (&self.before.clock_source, &look.clock_source)
@@ -104,7 +104,7 @@ impl Platform {
             });
         }
         for (name, class) in SERVICES {
-            // Its cgroup goes with its last process; one that was never there is not wanted here.
+            // A service's cgroup is removed with its last process; a service that never ran is not expected here.
             let now = look.services.get(name).copied().unwrap_or(false);
             let Some(before) = self.before.services.get(name).copied() else {
                 continue;

@@ -1,7 +1,7 @@
-//! How the boot before this one ended: what the kernel left in pstore, else the last lines of the journal. Read once a boot.
+//! End of the previous boot: the dumps in pstore, else the last lines of the journal. Read once a boot.
 //!
-//! A crash an hour ago explains why a node was silent; one of last week says nothing of now, and is a witness only. Absent:
-//! crash dumps (kdump), other machines' collectors of consoles.
+//! A crash an hour ago explains why a node was silent; one of last week is only a confirmation. Absent: crash dumps
+//! (kdump), console collectors of other machines.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,31 +19,31 @@ use super::wait::wait_readable;
 use crate::clock;
 use crate::sighting::{Cursor, Sighting};
 
-/// Under which it is stored what was read: the boot in which it was, and the moment of the newest dump.
+/// Key of the stored state: the boot in which this was read, and the time of the newest dump.
 const KEY: &str = "previous-boot";
-/// Dumps and bytes of each that are read.
+/// Most dumps that are read, and most bytes of each.
 const DUMPS: usize = 64;
 const DUMP: u64 = 1 << 20;
-/// Parts of one crash are written within this time.
+/// Greatest time between two parts of one crash.
 const TOGETHER: Duration = Duration::from_secs(10);
-/// Records of the journal: what came last matters.
+/// Most records of the journal, the newest ones.
 const RECORDS: usize = 500;
-/// How long the journal may take to print them; it may lie on a slow disk.
+/// Time limit for the journal to print them; it may lie on a slow disk.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// What is older than this is a witness, not a cause of what happens now.
+/// Age beyond which a root class becomes a confirmation, because it does not explain present events.
 const OLD: Duration = Duration::from_secs(3600);
-/// Longest wait for the next word of the journal; the deadline is looked at in between.
+/// Longest wait for the next output of the journal before the deadline is checked.
 const PRINTS: Duration = Duration::from_millis(100);
 
-/// One file of a dump.
+/// File of a crash dump.
 struct Dump {
     at: Timestamp,
-    /// The kernel writes the newest part first.
+    /// Crash number and descending part number: the kernel writes the newest part first.
     order: (u64, std::cmp::Reverse<u64>),
     text: String,
 }
 
-/// Reads how the boot before `boot` ended, unless that was done.
+/// Reads the end of the boot before `boot`, unless that was done.
 pub(super) fn read(boot: &str, pstore: &[PathBuf], journal: &[OsString], reporter: &Reporter) {
     let stored = reporter.stored(KEY).unwrap_or_default();
     let (seen, newest) = stored.split_once(' ').unwrap_or((stored.as_str(), "0"));
@@ -69,10 +69,10 @@ pub(super) fn read(boot: &str, pstore: &[PathBuf], journal: &[OsString], reporte
     reporter.push(sightings, Some(cursor), &mut None);
 }
 
-/// The dumps that are newer than the newest one that was read, oldest first.
+/// Returns the dumps that are newer than the newest one read before, oldest first.
 fn dumps(folders: &[PathBuf], newest: Timestamp) -> Vec<Dump> {
     let mut files: Vec<PathBuf> = Vec::new();
-    // The service that empties pstore makes a folder a crash.
+    // The systemd service that empties pstore makes one folder for each crash.
     for folder in folders
         .iter()
         .flat_map(|root| std::iter::once(root.clone()).chain(entries(root)))
@@ -113,7 +113,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).take(4_096).collect()
 }
 
-/// `Panic#2 Part1`, then lines.
+/// Reads a dump: a head such as `Panic#2 Part1`, then lines.
 fn dump(path: &Path) -> Option<Dump> {
     let modified = fs::metadata(path).ok()?.modified().ok()?;
     let since = modified.duration_since(UNIX_EPOCH).ok()?;
@@ -133,7 +133,7 @@ fn dump(path: &Path) -> Option<Dump> {
     })
 }
 
-/// What the journal kept of the boot before. One that is in memory only, and a journal that is not there, keep nothing.
+/// Reads the previous boot from the journal; none if the journal is absent or in memory only.
 fn from_journal(words: &[OsString], reporter: &Reporter) -> Vec<Sighting> {
     let arguments = ["-k", "-b", "-1", "-o", "json", "--no-pager"].map(str::to_owned);
     let mut arguments: Vec<String> = arguments.into();
@@ -158,7 +158,7 @@ fn from_journal(words: &[OsString], reporter: &Reporter) -> Vec<Sighting> {
     sightings(&lines, reporter)
 }
 
-/// What lines say, at the times that are known for them.
+/// Returns the evidence of the lines, dated by the given times where known.
 fn sightings(lines: &[(String, Option<Timestamp>)], reporter: &Reporter) -> Vec<Sighting> {
     let now = clock::now();
     let mut triage = triage(reporter, None, None);
@@ -232,7 +232,7 @@ mod tests {
         let scene = Scene::new();
         let first = format!("Panic#1 Part1\n<0>[  903.1] {PANIC}\n");
         let second = format!("Panic#1 Part2\n<4>[  901.0] {XID}\n");
-        // Both parts of a crash have its moment.
+        // Both parts of a crash have its time.
         scene.dump("17/dmesg-efi-1", MINUTE, &first);
         scene.dump("17/dmesg-efi-2", MINUTE, &second);
         scene.dump("17/console-efi-1", MINUTE, XID);
@@ -247,7 +247,7 @@ mod tests {
         let ago = clock::now().since(all[0].at);
         assert!((MINUTE..MINUTE * 10).contains(&ago), "{ago:?}");
         assert_eq!(scene.read("b2", "exit 1").len(), 0);
-        // The next boot finds the same dumps, which were read.
+        // The next boot finds the same dumps, which were already read.
         assert_eq!(scene.read("b3", "exit 1").len(), 0);
     }
 

@@ -1,5 +1,5 @@
-//! The kernel's ring as `/dev/kmsg` gives it: one record a read, EAGAIN at the end, EPIPE when records were overwritten
-//! before they could be read.
+//! Kernel ring as read from `/dev/kmsg`: one record a read, EAGAIN at the end, EPIPE if records were overwritten before
+//! they could be read.
 
 use std::io::{self, Read};
 
@@ -12,23 +12,23 @@ use super::observe::{ReadTimes, Reporter, Writer};
 use super::stream::triage;
 use crate::sighting::{Cursor, Sighting};
 
-/// A record of the ring is at most this long (PRINTKRB_RECORD_MAX with its properties is well below).
+/// Longest record of the ring, bytes (PRINTKRB_RECORD_MAX with its properties is well below).
 const RECORD_BYTES_MAX: usize = 8192;
 
-/// Most records of one look, so that a storm of messages cannot keep the collector from hearing that it should end.
+/// Most records of one poll, so that a storm of messages cannot delay the check of the stop flag.
 const LOOK_RECORDS_MAX: usize = 4096;
 
-/// Where a reader of the ring stood.
+/// Stored position of a reader of the ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Position {
     boot: String,
     seq: Option<u64>,
-    /// What was told of later records.
+    /// Observations already reported from later records.
     told: String,
 }
 
 impl Position {
-    /// The stored position, where it is one of this boot; else the beginning of the ring.
+    /// Parses the stored position if it is one of this boot; else returns the beginning of the ring.
     pub(crate) fn of_this_boot(boot: &str, stored: Option<&str>) -> Self {
         let of_this = stored
             .and_then(|stored| stored.split_once(' '))
@@ -42,7 +42,7 @@ impl Position {
     }
 }
 
-/// A reader of the ring.
+/// Reader of the ring.
 pub(crate) struct Ring<R> {
     records: R,
     position: Position,
@@ -50,7 +50,7 @@ pub(crate) struct Ring<R> {
     counter: Counter,
     triage: Triage,
     times: ReadTimes,
-    /// Places are numbers of records.
+    /// Positions are sequence numbers of records.
     held: Held<u64>,
     lines: u64,
     live: bool,
@@ -58,10 +58,10 @@ pub(crate) struct Ring<R> {
 }
 
 impl<R: Read> Ring<R> {
-    /// Under which its position is stored.
+    /// Key of the stored position.
     pub(crate) const KEY: &'static str = "kernel-ring";
 
-    /// Goes on after `position`; `boot` is when the kernel started.
+    /// Creates a reader that continues after `position`; `boot` is the time of the kernel's boot.
     pub(crate) fn new(records: R, position: Position, boot: Timestamp, reporter: &Reporter) -> Self {
         Self {
             records,
@@ -77,14 +77,15 @@ impl<R: Read> Ring<R> {
         }
     }
 
-    /// When there will be something to give although the kernel says nothing.
+    /// Returns the time at which triage emits a held observation even if no record comes.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         self.triage.deadline()
     }
 
-    /// Reads what is there and reports what has become complete. An error means that the ring cannot be read any more.
+    /// Reads the available records and reports completed observations. An error means that the ring is no longer
+    /// readable.
     ///
-    /// `now` is the wall clock, by which lines are dated; `steady` the one by which triage waits.
+    /// `now` is the wall clock, by which lines are dated; `steady` is the monotonic clock, by which triage waits.
     pub(crate) fn look(&mut self, now: Timestamp, steady: Timestamp, reporter: &Reporter) -> io::Result<()> {
         let mut sightings = Vec::new();
         self.triage.reload(reporter.knowledge.matcher());
@@ -96,7 +97,7 @@ impl<R: Read> Ring<R> {
         read
     }
 
-    /// Reports everything that is held.
+    /// Reports everything that triage holds.
     pub(crate) fn finish(&mut self, now: Timestamp, reporter: &Reporter) {
         let mut sightings = Vec::new();
         let rest = self.triage.flush();
@@ -125,7 +126,7 @@ impl<R: Read> Ring<R> {
                         return Ok(());
                     }
                     io::ErrorKind::Interrupted => {}
-                    // The next read goes on with the oldest record that is left, and its number tells how many are gone,
+                    // The next read returns the oldest record that is left; its number gives the count of lost records,
                     // unless none was read before.
                     io::ErrorKind::BrokenPipe => {
                         if self.counter.last().is_none() {

@@ -1,8 +1,9 @@
-//! Which of many open files were written to, as the kernel tells it (inotify): one question for all of them instead of one for
-//! each.
+//! Inotify watcher that reports which of many open files were written to: one read for all files instead of one `stat`
+//! for each.
 //!
-//! Only files of file systems that this machine alone writes to are watched: of what others write the kernel tells nothing.
-//! Absent: what is written through a mapping of the file. Whoever follows files looks at them now and then in any case.
+//! Only files on file systems that this machine alone writes to are watched, because the kernel does not report the
+//! writes of other machines. Writes through a memory mapping are not reported either. Users of the watcher therefore
+//! still poll their files at intervals.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,8 +18,8 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
 use super::wait::wait_readable;
 
-/// Numbers of file systems that only this machine writes to (`linux/magic.h`): ext2 to ext4, XFS, btrfs, tmpfs, ramfs, F2FS,
-/// overlay, ZFS.
+/// Magic numbers of file systems that only this machine writes to (`linux/magic.h`): ext2 to ext4, XFS, btrfs, tmpfs,
+/// ramfs, F2FS, overlay, ZFS.
 const LOCAL: [u32; 8] = [
     0xef53,
     0x5846_5342,
@@ -30,10 +31,10 @@ const LOCAL: [u32; 8] = [
     0x2fc1_2fc1,
 ];
 
-/// Bytes of events that are read at a time: some hundred of them.
+/// Buffer for events, bytes: room for some hundred events.
 const EVENTS_BYTES: usize = 4096;
 
-/// What became of one file.
+/// Events of one watched file.
 #[derive(Debug, Default)]
 struct Told {
     writes: AtomicU64,
@@ -52,17 +53,17 @@ impl Shared {
     }
 }
 
-/// Watches files. Cheap to clone; without inotify it watches none.
+/// Inotify watcher. Cheap to clone; without inotify it watches no file.
 #[derive(Debug, Clone)]
 pub(crate) struct Stirs(Option<Arc<Shared>>);
 
-/// A watch on one open file; it ends with this value.
+/// Watch on one open file; dropping it ends the watch.
 #[derive(Debug)]
 pub(super) struct Stir {
     shared: Arc<Shared>,
     watch: i32,
     told: Arc<Told>,
-    /// Writes that were taken note of.
+    /// Number of writes that were already handled.
     seen: u64,
 }
 
@@ -77,14 +78,14 @@ impl Stirs {
         }))
     }
 
-    /// Watches a file; nothing where the kernel would not tell everything, or has no room for one more.
+    /// Watches a file. Returns none if the kernel would not report every write, or if there is no watch left.
     pub(super) fn watch(&self, file: &File) -> Option<Stir> {
         let shared = self.0.as_ref()?;
         let kind = u32::try_from(fstatfs(file).ok()?.f_type).ok()?;
         if !LOCAL.contains(&kind) {
             return None;
         }
-        // By the open file and not by its path, which may be another file's by now.
+        // Through the descriptor and not the path, which may name another file by now.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let wanted = WatchFlags::MODIFY | WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF;
         let mut watched = shared.lock();
@@ -99,7 +100,7 @@ impl Stirs {
         })
     }
 
-    /// Takes note of what the kernel has told since the last time; says whether that is anything. Waits for nothing.
+    /// Reads the pending events without blocking. Returns true if there were any.
     pub(super) fn hear(&self) -> bool {
         let Some(shared) = &self.0 else { return false };
         let mut any = false;
@@ -109,7 +110,7 @@ impl Stirs {
         while let Ok(event) = events.next() {
             any = true;
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                // Whose events were dropped is not told.
+                // The kernel does not report which files the dropped events belong to.
                 for told in watched.values() {
                     told.writes.fetch_add(1, Ordering::Relaxed);
                     told.moved.store(true, Ordering::Relaxed);
@@ -124,12 +125,12 @@ impl Stirs {
         any
     }
 
-    /// Readable when there is something to hear.
+    /// Returns the descriptor that is readable while events are pending.
     pub(super) fn events(&self) -> Option<BorrowedFd<'_>> {
         self.0.as_ref().map(|shared| shared.events.as_fd())
     }
 
-    /// Waits until there is something to hear, for so long at most.
+    /// Waits for events, at most for `most`.
     pub(super) fn wait(&self, most: Duration) {
         match self.events() {
             Some(events) => wait_readable(&events, most),
@@ -139,17 +140,17 @@ impl Stirs {
 }
 
 impl Stir {
-    /// Whether the file was written to since [`Stir::settle`].
+    /// True if the file was written to since [`Stir::settle`].
     pub(super) fn is_stirred(&self) -> bool {
         self.told.writes.load(Ordering::Relaxed) != self.seen
     }
 
-    /// What was written until now is about to be read.
+    /// Marks all writes until now as handled; the caller reads the file next.
     pub(super) fn settle(&mut self) {
         self.seen = self.told.writes.load(Ordering::Relaxed);
     }
 
-    /// Whether it may have been renamed or removed since it is watched.
+    /// True if the file may have been renamed or removed since the watch began.
     pub(super) fn is_moved(&self) -> bool {
         self.told.moved.load(Ordering::Relaxed)
     }
@@ -158,7 +159,7 @@ impl Stir {
 impl Drop for Stir {
     fn drop(&mut self) {
         let mut watched = self.shared.lock();
-        // Two paths may be one file, which is watched once: the map and this one hold it otherwise.
+        // Two paths may name one file, which has one watch. The other two references are the map and this value.
         if Arc::strong_count(&self.told) <= 2 {
             watched.remove(&self.watch);
             // The kernel ends the watch of a removed file itself.
@@ -183,7 +184,7 @@ mod tests {
         let mut files = paths.clone().map(|path| File::create(path).unwrap());
         let stirs = Stirs::open();
         let Some(mut one) = stirs.watch(&files[0]) else {
-            // A file system that is not known to be this machine's own: nothing is watched there.
+            // This file system is not on the list of local ones, so that no file is watched.
             return;
         };
         let two = stirs.watch(&files[1]).unwrap();
@@ -221,7 +222,7 @@ mod tests {
         assert!(stirs.watch(&file).is_some_and(|third| !third.is_stirred()));
     }
 
-    /// It has no writers that the kernel could tell of.
+    /// Files of procfs have no writers that the kernel could report.
     #[test]
     fn a_file_of_the_kernels_own_is_not_watched() {
         let file = File::open("/proc/self/status").unwrap();

@@ -1,4 +1,4 @@
-//! How a collector's thread is told to end, and how it waits without sleeping through it.
+//! Stop flag of the collectors, with waits that end when it is set.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -8,15 +8,15 @@ use rankguard_model::Timestamp;
 
 use crate::clock;
 
-/// Shared by all collectors of an agent. Cheap to clone.
+/// Stop flag and poll times, shared by all collectors of an agent. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stop {
     shared: Arc<(Mutex<bool>, Condvar)>,
-    /// When each collector last ended a look, by the name of its thread.
+    /// Last completed poll of each collector, by thread name.
     looks: Arc<Mutex<BTreeMap<String, Look>>>,
 }
 
-/// The end of a collector's look.
+/// Completed poll of a collector, and the time of the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) at: Timestamp,
@@ -24,18 +24,18 @@ pub(crate) struct Look {
 }
 
 impl Stop {
-    /// Asks everyone to end.
+    /// Sets the stop flag and wakes all collectors that wait.
     pub(crate) fn stop(&self) {
         *self.shared.0.lock().expect("no holder of the stop flag panics") = true;
         self.shared.1.notify_all();
     }
 
-    /// Whether to end.
+    /// True if the stop flag is set.
     pub(crate) fn stopped(&self) -> bool {
         *self.shared.0.lock().expect("no holder of the stop flag panics")
     }
 
-    /// The collector of this thread has ended a look and makes the next after `pause`.
+    /// Records a completed poll of this thread's collector; the next one is due after `pause`.
     pub(crate) fn looked(&self, pause: Duration) {
         let thread = std::thread::current();
         let Some(name) = thread.name() else { return };
@@ -48,18 +48,18 @@ impl Stop {
         }
     }
 
-    /// When each collector last ended a look.
+    /// Returns the last completed poll of each collector.
     pub(crate) fn looks(&self) -> BTreeMap<String, Look> {
         self.looks.lock().expect("no holder of the looks panics").clone()
     }
 
-    /// Waits for `pause` or until asked to end; says whether to end. Whoever waits has ended a look.
+    /// Records a completed poll, then waits for `pause` or until the stop flag is set. Returns true if it is set.
     pub(crate) fn wait(&self, pause: Duration) -> bool {
         self.looked(pause);
         self.rest(pause)
     }
 
-    /// As [`Stop::wait`], for who has not ended a look: the one that it makes hangs.
+    /// Waits as [`Stop::wait`] does, without recording a poll: for a collector which has a poll that hangs.
     pub(crate) fn rest(&self, pause: Duration) -> bool {
         let stopped = self.shared.0.lock().expect("no holder of the stop flag panics");
         let waited = self.shared.1.wait_timeout_while(stopped, pause, |stopped| !*stopped);

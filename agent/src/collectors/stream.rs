@@ -1,4 +1,4 @@
-//! How the lines of one reader are understood.
+//! Triage for the lines of one reader.
 
 use rankguard_faults::{Stream, Triage};
 use rankguard_model::{Rank, Timestamp};
@@ -6,7 +6,7 @@ use rankguard_model::{Rank, Timestamp};
 use super::observe::Reporter;
 use crate::clock;
 
-/// A triage for one stream. Clocks without a year are read in this one.
+/// Returns a triage for one stream. Time stamps without a year are read as of the current year.
 pub(crate) fn triage(reporter: &Reporter, rank: Option<Rank>, boot: Option<Timestamp>) -> Triage {
     let mut stream = Stream::new(reporter.source);
     stream.rank = rank;

@@ -1,4 +1,4 @@
-//! What the tests of the readers of lines share.
+//! Helpers for the tests of line readers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::spool::Spool;
 use crate::supervisor::RankProcess;
 use crate::uses::Uses;
 
-/// A reporter whose spool lies in `folder`; it cannot be opened twice.
+/// Returns a reporter with a new spool in `folder`, which must not be opened twice.
 pub(crate) fn reporter(source: Source, folder: &Path) -> Reporter {
     let node = NodeId::from("a");
     let spool = Spool::open(&folder.join("spool.redb"), node.clone(), 1 << 20).expect("a new spool opens");
@@ -40,13 +40,13 @@ pub(crate) fn rank(number: u32) -> RankRef {
     }
 }
 
-/// Makes a rank known under a process id.
+/// Registers a running rank with a process id in the roster.
 pub(crate) fn run(roster: &Roster, rank: &RankRef, pid: u32) {
     roster.expect(rank.clone(), 0, Arc::new(launch(rank)));
     roster.started(rank, process(pid));
 }
 
-/// The order that started a rank, which is the only one of its job.
+/// Returns the launch order of a rank that is the only one of its job.
 pub(crate) fn launch(rank: &RankRef) -> Launch {
     Launch {
         job: rank.job.clone(),
@@ -71,7 +71,7 @@ pub(crate) fn launch(rank: &RankRef) -> Launch {
     }
 }
 
-/// Commits what was pushed, as the agent's spool thread does; gives it.
+/// Commits the pushed evidence, as the agent's spool thread does, and returns it.
 pub(crate) fn commit(reporter: &Reporter) -> Vec<Sighting> {
     let sightings = reporter.intake.drain();
     let positions = reporter.intake.drain_positions();
@@ -82,7 +82,7 @@ pub(crate) fn commit(reporter: &Reporter) -> Vec<Sighting> {
     sightings
 }
 
-/// A sighting in one line: whom it is about, its class, what it says.
+/// Formats evidence as one line: entity, class and text.
 pub(crate) fn told(sighting: &Sighting) -> String {
     let class = sighting.marks.first().map_or("-", |mark| mark.class.as_str());
     let says = match &sighting.body {
@@ -93,7 +93,7 @@ pub(crate) fn told(sighting: &Sighting) -> String {
     format!("{} | {class} | {says}", sighting.entity)
 }
 
-/// The process of a rank, by its number.
+/// Returns the process of a rank with this process id.
 pub(crate) fn process(pid: u32) -> RankProcess {
     RankProcess {
         pid,

@@ -1,38 +1,38 @@
-//! Rules about readings, as files tell them: a `thresholds.toml` beside each collector that has some. Each number has a source; "own"
-//! numbers are ours and say why.
+//! Threshold rules on readings, loaded from a `thresholds.toml` beside the collector. Each number has a source; numbers
+//! with the source "own" are ours and state their reason.
 
 use std::time::Duration;
 
 use rankguard_model::Role;
 use serde::Deserialize;
 
-/// One rule about one reading.
+/// Rule on one reading.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Threshold {
-    /// The reading.
+    /// Metric name of the reading.
     pub(super) metric: String,
     pub(super) unit: String,
     pub(super) rule: Rule,
-    /// The number of the rule.
+    /// Limit; its unit depends on the rule.
     #[serde(default)]
     limit: f64,
-    /// The reading that is the limit, where the device has it.
+    /// Reading that replaces `limit` where the device has it.
     #[serde(default)]
     of: Option<String>,
-    /// How far below the limit the value must be before it is fine again.
+    /// Distance below the limit at which the finding clears.
     #[serde(default)]
     pub(super) clear_by: f64,
-    /// Time in which growth is counted, seconds.
+    /// Window in which growth is counted, seconds.
     #[serde(default)]
     window_s: u64,
-    /// How long it must be so before it is said, seconds.
+    /// Time for which a violation must last before it is reported, seconds.
     #[serde(default)]
     hold_s: u64,
-    /// The limit for one lane of the device's PCIe link, by generation from 1.
+    /// Limit for each lane of the device's PCIe link, by PCIe generation from 1.
     #[serde(default)]
     per_lane: Vec<f64>,
-    /// Another reading that must be at least `when_at_least`.
+    /// Another reading that must be at least `when_at_least` for the rule to apply.
     #[serde(default)]
     when: Option<String>,
     #[serde(default)]
@@ -40,30 +40,30 @@ pub(super) struct Threshold {
     pub(super) class: String,
     pub(super) role: Role,
     pub(super) confidence: f64,
-    /// Who says so.
+    /// Source of the numbers.
     pub(super) source: String,
 }
 
-/// When a reading is news.
+/// Condition for a violation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Rule {
-    /// It is not 0.
+    /// The value is not 0.
     Set,
-    /// It reaches the limit.
+    /// The value reaches the limit.
     AtLeast,
-    /// It is below another reading.
+    /// The value is below another reading.
     Below,
-    /// It is below the most that this device ever had.
+    /// The value is below the maximum that this device ever had.
     BelowMost,
-    /// It is higher than at the look before.
+    /// The value is higher than at the previous poll.
     Grows,
-    /// It grows by the limit or more within the window.
+    /// The value grows by the limit or more within the window.
     Rate,
 }
 
 impl Threshold {
-    /// The number that counts for a device; `None` where it lacks what the rule needs.
+    /// Returns the limit for a device; `None` if the device lacks a reading that the rule requires.
     pub(super) fn limit(&self, reading: impl Fn(&str) -> Option<f64>) -> Option<f64> {
         if !self.per_lane.is_empty() {
             let generation = reading("gpu.pcie_generation")?;
@@ -78,7 +78,7 @@ impl Threshold {
         }
     }
 
-    /// Whether the rule counts now.
+    /// True if the rule's `when` condition holds, or it has none.
     pub(super) fn applies(&self, reading: impl Fn(&str) -> Option<f64>) -> bool {
         let Some(when) = self.when.as_deref() else { return true };
         reading(when).is_some_and(|value| value >= self.when_at_least)
@@ -93,7 +93,7 @@ impl Threshold {
     }
 }
 
-/// The rules of a file of this program.
+/// Parses a rule file that is compiled into this program.
 pub(super) fn of_file(text: &str) -> Vec<Threshold> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

@@ -1,4 +1,4 @@
-//! The kernel's clock: time since boot, as its log stamps lines, on the wall clock.
+//! Conversion of the kernel's time since boot, as stamped on log lines, to the wall clock.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::clock;
 
-/// How old a record may be that was just read from a file which something appends to.
+/// Greatest age of a record that was just read from a file to which something appends.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// When this kernel booted. Kernel stamps do not count time asleep; cluster nodes do not sleep.
+/// Returns the time of the kernel's boot. Kernel stamps do not count suspended time; cluster nodes do not suspend.
 pub(super) fn boot_moment() -> Timestamp {
     clock::now().before(uptime().unwrap_or_default())
 }
 
-/// The moment of a record by its time since boot, if that is a moment ago on this machine. A copy of another machine's
-/// ring has times that mean nothing here.
+/// Returns the time of a record from its time since boot, if it is at most [`FRESH`] old by this machine's clock. The
+/// stamps in a copy of another machine's ring do not refer to this machine's boot.
 pub(super) fn just_now(since_boot_us: u64) -> Option<Timestamp> {
     let age = uptime()?.checked_sub(Duration::from_micros(since_boot_us))?;
     (age <= FRESH).then(|| clock::now().before(age))

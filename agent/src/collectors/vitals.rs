@@ -1,7 +1,7 @@
-//! Signs of a host that is about to fail its ranks: memory errors, memory pressure, kills in the cgroup, file systems
-//! that went read-only, an unkept clock. Only what changed since the first look is told.
+//! Vital signs of the host: memory errors, memory pressure, OOM kills in the cgroup, file systems that became
+//! read-only, an unsynchronised clock. Only changes since the first poll are reported.
 //!
-//! Whatever cannot be read is not known, which is no news; a counter that went back was reset, and counts from there.
+//! A value that cannot be read is unknown and not reported. A counter that decreased was reset and counts from there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,10 +14,10 @@ use super::{mark, unescape};
 use crate::clock::KernelClock;
 use crate::outlets::PressureView;
 
-/// What a growing counter says.
+/// Rule for a growing counter.
 struct Counter {
     metric: &'static str,
-    /// Growth since the first look from which on it is told, and told again each time that much more has come.
+    /// Growth since the last report, or the first poll, at which the counter is reported.
     step: u64,
     class: &'static str,
     role: Role,
@@ -33,7 +33,7 @@ const COUNTERS: &[Counter] = &[
         role: Role::Root,
         confidence: 0.8,
     },
-    // Corrected errors do no harm until they are many: 100 is what sichek takes for a sign.
+    // Corrected errors do no harm until there are many: sichek reports at 100.
     Counter {
         metric: "host.edac_corrected",
         step: 100,
@@ -41,7 +41,7 @@ const COUNTERS: &[Counter] = &[
         role: Role::Confirmation,
         confidence: 0.4,
     },
-    // memory.events of the agent's own cgroup, which its ranks are in.
+    // `memory.events` of the agent's own cgroup, which contains its ranks.
     Counter {
         metric: "host.cgroup_oom_kill",
         step: 1,
@@ -51,20 +51,20 @@ const COUNTERS: &[Counter] = &[
     },
 ];
 
-/// Time that tasks waited for something, percent of the last 10 s.
+/// Rule for pressure stall information: time that tasks waited for a resource, percent of the last 10 s.
 struct Pressure {
     metric: &'static str,
-    /// The file of its name.
+    /// File name below `/proc/pressure`.
     resource: &'static str,
     /// `full`: every task waited; `some`: at least one did.
     who: &'static str,
     high: f64,
-    /// Below this, it is over again.
+    /// Percentage below which the report clears.
     fine: f64,
 }
 
 const PRESSURES: [Pressure; 3] = [
-    // systemd-oomd's default limit (DefaultMemoryPressureLimit=60%).
+    // The default limit of systemd-oomd (DefaultMemoryPressureLimit=60%).
     Pressure {
         metric: "host.memory_pressure_full",
         resource: "memory",
@@ -72,7 +72,7 @@ const PRESSURES: [Pressure; 3] = [
         high: 60.0,
         fine: 30.0,
     },
-    // For most of the time nothing could go on but for disks: the same share.
+    // All tasks waited for disks most of the time: the same limit.
     Pressure {
         metric: "host.io_pressure_full",
         resource: "io",
@@ -80,7 +80,7 @@ const PRESSURES: [Pressure; 3] = [
         high: 60.0,
         fine: 30.0,
     },
-    // Of processors a machine never waits as a whole; data loaders that share too few of them always wait a little.
+    // The system as a whole never waits for processors; data loaders that share too few of them always wait a little.
     Pressure {
         metric: "host.cpu_pressure_some",
         resource: "cpu",
@@ -90,20 +90,20 @@ const PRESSURES: [Pressure; 3] = [
     },
 ];
 
-/// Before the place of a file system: whether it may be written.
+/// Metric prefix before the mount point of a file system: 1 if it is writable.
 pub(super) const WRITABLE: &str = "host.writable ";
 
-/// The host at one moment. What could not be read is absent.
+/// Snapshot of the host. Values that could not be read are absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Look {
     counters: BTreeMap<&'static str, u64>,
     pressures: BTreeMap<&'static str, f64>,
-    /// Whether each mounted file system of a local disk may be written.
+    /// True for each mounted file system of a local disk that is writable.
     writable: BTreeMap<String, bool>,
     synchronised: Option<bool>,
 }
 
-/// Something that changed.
+/// Change to report.
 #[derive(Debug, PartialEq)]
 pub(super) struct Told {
     pub(super) metric: String,
@@ -112,7 +112,7 @@ pub(super) struct Told {
     pub(super) marks: Vec<Mark>,
 }
 
-/// Where it is looked, with the files open that are read at every look.
+/// Sources of a snapshot, with the files open that are read at every poll.
 #[derive(Debug)]
 pub(super) struct Places {
     sysfs_root: PathBuf,
@@ -122,7 +122,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Nothing is read before the first look.
+    /// Creates the sources without reading.
     pub(super) fn new(proc_root: &Path, sysfs_root: &Path) -> Self {
         let kept = |file: &str| Kept::new(proc_root.join(file));
         Self {
@@ -133,7 +133,7 @@ impl Places {
         }
     }
 
-    /// Looks once.
+    /// Takes a snapshot of the host.
     pub(super) fn look(&mut self, clock: Option<KernelClock>) -> Look {
         let mut look = Look {
             synchronised: clock.map(|clock| clock.synchronised),
@@ -161,7 +161,7 @@ impl Places {
         look
     }
 
-    /// Kills for want of memory in the agent's own cgroup, of whichever version has the memory controller.
+    /// Reads the OOM kills of the agent's own cgroup, in the hierarchy version that has the memory controller.
     fn oom_kills(&mut self) -> Option<u64> {
         let events = self.cgroup.read_whole(|text| text.lines().find_map(memory_events))?;
         let events = read(&self.sysfs_root.join("fs/cgroup").join(events));
@@ -170,8 +170,8 @@ impl Places {
     }
 }
 
-/// Where a line of `/proc/self/cgroup` leads to: `0::/slice/agent` to a file of version 2, `4:memory:/slice/agent` to one of
-/// version 1, where version 2 has no memory controller and stands behind it.
+/// Maps a line of `/proc/self/cgroup` to its event file: `0::/slice/agent` to one of version 2, `4:memory:/slice/agent`
+/// to one of version 1, where version 2 has no memory controller and is listed after it.
 fn memory_events(line: &str) -> Option<PathBuf> {
     let (_, rest) = line.split_once(':')?;
     let (controllers, own) = rest.split_once(":/")?;
@@ -189,7 +189,7 @@ fn read(path: &Path) -> String {
     fs::read(path).map_or_else(|_| String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A counter; one that is negative, garbage or at the end of its range is not known.
+/// Reads a counter; none if it is negative, not a number, or at the end of its range.
 fn number(path: &Path) -> Option<u64> {
     let count = read(path).trim().parse().ok()?;
     (count != u64::from(u32::MAX) && count != u64::MAX).then_some(count)
@@ -201,7 +201,7 @@ fn folders(parent: &Path, prefix: &str) -> Vec<PathBuf> {
     named.map(|entry| entry.path()).collect()
 }
 
-/// `full avg10=1.23 avg60=...`: percent.
+/// Parses `full avg10=1.23 avg60=...`; returns percent.
 fn pressure(text: &str, who: &str) -> Option<f64> {
     let line = text
         .lines()
@@ -210,7 +210,8 @@ fn pressure(text: &str, who: &str) -> Option<f64> {
     share.parse().ok().filter(|share| (0.0..=100.0).contains(share))
 }
 
-/// Only what lies on a device: read-only images and views of containers come and go.
+/// Returns writable flags by mount point, only of file systems on a device: read-only images and container mounts come
+/// and go.
 fn mounts(text: &str) -> BTreeMap<String, bool> {
     let mounts = text.lines().filter_map(|line| {
         let mut words = line.split(' ');
@@ -221,17 +222,17 @@ fn mounts(text: &str) -> BTreeMap<String, bool> {
     mounts.collect()
 }
 
-/// What was seen before, and what was told.
+/// Previous snapshot and reported state.
 #[derive(Debug, Default)]
 pub(super) struct Vitals {
-    /// The count from which growth is counted.
+    /// Count at the last report, from which growth is measured.
     from: BTreeMap<&'static str, u64>,
     pressed: BTreeMap<&'static str, bool>,
     before: Look,
 }
 
 impl Vitals {
-    /// What is worth telling of this look.
+    /// Returns the changes since the previous snapshot.
     pub(super) fn take(&mut self, look: Look) -> Vec<Told> {
         let mut told = Vec::new();
         for rule in COUNTERS {
@@ -290,13 +291,13 @@ impl Vitals {
                 marks: class.into_iter().collect(),
             });
         }
-        // What could not be read once is compared with what was known before.
+        // A value that could not be read is compared with the last known one.
         let before = std::mem::replace(&mut self.before, look);
         self.before.synchronised = self.before.synchronised.or(before.synchronised);
         told
     }
 
-    /// How long tasks waited at the newest look.
+    /// Returns the pressures of the newest snapshot.
     pub(super) fn pressures(&self) -> Vec<PressureView> {
         let known = PRESSURES.iter().filter_map(|rule| {
             Some(PressureView {

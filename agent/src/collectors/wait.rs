@@ -1,4 +1,4 @@
-//! How readers of lines wait for the next one.
+//! Waits of line readers.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -6,23 +6,23 @@ use std::time::Duration;
 use rankguard_model::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How long the end of the agent may go unheard by whoever waits for files.
+/// Longest wait on files before a reader checks the stop flag again.
 pub(super) const HEAR: Duration = Duration::from_millis(500);
-/// The shortest wait for something that is held back.
+/// Shortest wait for a line that triage holds.
 const LEAST: Duration = Duration::from_millis(5);
 
-/// Time until the next look: the interval, or less when something is due.
+/// Returns the time until the next poll: `interval`, or less if a held line is due earlier.
 pub(super) fn pause(interval: Duration, due: Option<Timestamp>, now: Timestamp) -> Duration {
     let due = due.map_or(interval, |due| due.since(now));
     interval.min(due.max(LEAST))
 }
 
-/// Waits until there is something to read, for so long at most.
+/// Waits until the file is readable, at most for `most`.
 pub(super) fn wait_readable(file: &impl AsFd, most: Duration) {
     wait_for_any([Some(file.as_fd())], most);
 }
 
-/// Waits until one of them can be read, for so long at most.
+/// Waits until one of the files is readable, at most for `most`.
 pub(super) fn wait_for_any<'a>(files: impl IntoIterator<Item = Option<BorrowedFd<'a>>>, most: Duration) {
     let timeout = Timespec {
         tv_sec: i64::try_from(most.as_secs()).unwrap_or(1),
@@ -30,7 +30,7 @@ pub(super) fn wait_for_any<'a>(files: impl IntoIterator<Item = Option<BorrowedFd
     };
     let readable = |file| PollFd::from_borrowed_fd(file, PollFlags::IN);
     let mut asked: Vec<PollFd<'_>> = files.into_iter().flatten().map(readable).collect();
-    // An error only means that the next look comes early; the read that follows tells what is wrong.
+    // An error only makes the next poll come early; the read that follows reports the cause.
     let _ = poll(&mut asked, Some(&timeout));
 }
 

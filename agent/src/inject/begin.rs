@@ -1,4 +1,4 @@
-//! How each kind of injection begins, and what of it must be undone.
+//! Start of each kind of injection, and the action that undoes it.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use super::desk::{Desk, Undo, Work};
 use super::{Injection, WhichRank, disk};
 use crate::collectors::observe::Writer;
 
-/// Most lines of one injection, and most bytes of one.
+/// Most lines of one injection, and most bytes of each.
 const LINES: usize = 256;
 const LINE_BYTES: usize = 16 << 10;
-/// What is seen of a thing this long after an injection still comes of it: collectors look every few seconds, and a rank
-/// that was killed has last words.
+/// Time after an injection in which evidence about its target is still synthetic: collectors poll every few seconds,
+/// and a killed rank still writes lines.
 const AFTER: Duration = Duration::from_secs(15);
 /// Signals that end a process which does not catch them.
 const ENDING: [Signal; 10] = [
@@ -39,7 +39,7 @@ impl Desk {
     ) -> Result<(String, Entity, Undo), String> {
         let shared = &self.0;
         let node = shared.intake.node_entity();
-        // A fault and what is seen of it some seconds later.
+        // The fault, and the evidence of some seconds after it.
         let covered = until.unwrap_or_else(Instant::now) + AFTER;
         match wanted {
             Injection::KernelLine { lines } => {
@@ -86,7 +86,7 @@ impl Desk {
                         address: device.clone(),
                     },
                 };
-                // Covered before it shows.
+                // Covered before the value is injected.
                 let until = until.unwrap_or(covered);
                 let cover = Cover::Metric(about.clone(), metric.clone());
                 shared.intake.covers().add(number, cover, covered);
@@ -154,7 +154,7 @@ impl Desk {
         sent.map_err(|_| "too many lines wait: try again".to_owned())
     }
 
-    /// The running rank that is meant.
+    /// Returns the running rank that is meant.
     fn find(&self, which: &WhichRank) -> Result<RankRef, String> {
         let running = self.0.roster.running();
         let number = which.rank;
@@ -185,7 +185,7 @@ impl Desk {
     }
 }
 
-/// What lines say, as far as a sentence goes.
+/// Checks the lines and returns a short description of them.
 fn told(lines: &[String]) -> Result<String, String> {
     if lines.is_empty() || lines.len() > LINES {
         return Err(format!("{} lines were given; want 1 to {LINES}", lines.len()));

@@ -1,4 +1,4 @@
-//! What counts as the work of an injection: everything about these things until a moment.
+//! Targets of injections: all evidence about them is synthetic until a time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,7 +8,7 @@ use rankguard_model::{Body, Entity};
 
 use crate::sighting::Sighting;
 
-/// Things of which everything is made up for now. Cheap to clone, and to ask while there are none.
+/// Targets that are covered at present. Cheap to clone, and cheap to query while there are none.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Covers(Arc<Shared>);
 
@@ -25,14 +25,14 @@ struct Entry {
     until: Instant,
 }
 
-/// A thing of which everything is made up.
+/// Target with evidence that is synthetic.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Cover {
-    /// All that is about one thing.
+    /// All evidence about one entity.
     About(Entity),
-    /// One metric of one thing.
+    /// A single metric of an entity.
     Metric(Entity, String),
-    /// Room on file systems: what is measured, and what could not be written for want of it.
+    /// Free space of file systems: its samples, and writes that failed for lack of it.
     Room,
 }
 
@@ -67,19 +67,19 @@ impl Covers {
         all
     }
 
-    /// For the injection of this number, from now until then.
+    /// Covers a target for the injection of this number, from now until a time.
     pub(super) fn add(&self, number: u64, cover: Cover, until: Instant) {
         let mut all = self.retain(|_| true);
         all.push(Entry { number, cover, until });
         self.0.count.store(all.len(), Ordering::Release);
     }
 
-    /// The injection of this number did not come to be.
+    /// Removes the cover of an injection that failed.
     pub(super) fn remove(&self, number: u64) {
         drop(self.retain(|entry| entry.number != number));
     }
 
-    /// Whether a sighting is the work of an injection.
+    /// True if evidence results from an injection.
     pub(crate) fn covers(&self, sighting: &Sighting) -> bool {
         self.0.count.load(Ordering::Acquire) > 0
             && self.retain(|_| true).iter().any(|entry| entry.cover.covers(sighting))

@@ -1,4 +1,4 @@
-//! Who carries injections out, and ends them.
+//! Executor of injections, which also ends them.
 
 use std::fs::File;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -21,14 +21,14 @@ use crate::intake::Intake;
 use crate::ranks::Roster;
 use crate::sighting::Sighting;
 
-/// Injections that last at a time.
+/// Most injections that last at one time.
 const LASTING: usize = 64;
-/// Of a rank that is slowed: it is stopped for a part of this.
+/// Period of a slowed rank: it is stopped for a part of each.
 const SLICE: Duration = Duration::from_millis(100);
-/// Lines that wait for the thread.
+/// Most line requests that wait for the thread.
 const WAITING: usize = 64;
 
-/// The desk. Cheap to clone.
+/// Handle of the executor. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Desk(pub(super) Arc<Shared>);
 
@@ -49,7 +49,7 @@ struct State {
     closed: bool,
 }
 
-/// An injection that lasts until a moment.
+/// Injection that lasts until a time.
 #[derive(Debug)]
 struct Lasting {
     number: u64,
@@ -61,10 +61,10 @@ struct Lasting {
 
 #[derive(Debug)]
 pub(super) enum Undo {
-    /// What ends by itself.
+    /// The injection ends by itself.
     Nothing,
     Continue(RankRef),
-    /// Stopped for a part of every slice, and whether it is now until `turn`.
+    /// Stopped for a part of every slice; `is_stopped` holds until `turn`.
     Slowed {
         rank: RankRef,
         stopped: f64,
@@ -72,11 +72,11 @@ pub(super) enum Undo {
         turn: Instant,
     },
     Facts,
-    /// Closing it gives the room back.
+    /// Closing the file frees the space.
     Room(#[expect(dead_code, reason = "it is held open")] File),
 }
 
-/// What the thread does.
+/// Request to the thread.
 pub(super) enum Work {
     Lines(Writer, Vec<String>),
     /// There is a new end to wait for.
@@ -84,32 +84,32 @@ pub(super) enum Work {
     End,
 }
 
-/// The thread's handle.
+/// Handle of the thread.
 pub(crate) struct Ends {
     desk: Desk,
     thread: JoinHandle<()>,
 }
 
 impl Ends {
-    /// Ends every injection.
+    /// Ends every injection and the thread.
     pub(crate) fn end(self) {
         self.desk.lock().closed = true;
         let _ = self.desk.0.work.send(Work::End);
         let _ = self.thread.join();
-        // Facts that were given no end lie in a file that is not ours.
+        // Facts without an end are in a file that outlives the agent.
         self.desk.clear();
     }
 }
 
 impl Desk {
-    /// The scenario as its owner wrote it.
+    /// Removes all injected facts from the scenario file.
     fn clear(&self) {
         if let Some(Err(problem)) = self.0.scenario.as_ref().map(Scenario::clear) {
             tracing::warn!(%problem, "facts that were injected may still be played");
         }
     }
 
-    /// Opens it, with the thread that ends what it begins.
+    /// Creates the executor and the thread that ends injections.
     pub(crate) fn open(means: Means) -> std::io::Result<(Self, Ends)> {
         let (work, waiting) = sync_channel(WAITING);
         let scenario = means.scenario.clone();
@@ -128,7 +128,7 @@ impl Desk {
             state: Mutex::default(),
             work,
         }));
-        // An agent that was killed left its own.
+        // An agent that was killed left its facts in the file.
         desk.clear();
         let of_thread = desk.clone();
         let thread = std::thread::Builder::new()
@@ -145,7 +145,7 @@ impl Desk {
         self.0.state.lock().expect("no holder of the injections panics")
     }
 
-    /// Carries an injection out; refused with a reason where that cannot be.
+    /// Carries out an injection. Fails with a reason if it is not possible.
     pub(crate) fn carry_out(&self, wanted: Injection) -> Result<Injected, String> {
         let lasts = wanted.for_ms();
         if lasts.is_some_and(|ms| ms == 0 || ms > LAST_MAX_MS) {
@@ -200,7 +200,7 @@ impl Desk {
         }
     }
 
-    /// The injection itself is evidence, so that nobody wonders later.
+    /// Records the injection itself as evidence.
     fn tell(&self, about: Entity, text: String) {
         let body = Body::Line {
             text,
@@ -234,7 +234,7 @@ impl Desk {
         }
     }
 
-    /// Until there is something to do.
+    /// Returns the time until there is something to do.
     fn pause(&self, lines: &Lines) -> Option<Duration> {
         let now = Instant::now();
         let state = self.lock();
@@ -248,7 +248,7 @@ impl Desk {
         next.into_iter().chain(lines).min()
     }
 
-    /// Ends what is over, with `all` everything, and turns what is slowed.
+    /// Ends injections that are over, with `all` every one, and stops or continues slowed ranks.
     fn step(&self, all: bool) {
         let now = Instant::now();
         let mut over = Vec::new();
@@ -272,7 +272,7 @@ impl Desk {
                     let part = if *is_stopped { *stopped } else { 1.0 - *stopped };
                     let signal = if *is_stopped { Signal::STOP } else { Signal::CONT };
                     *turn = now + SLICE.mul_f64(part);
-                    // A rank that has ended needs nothing more.
+                    // The signal fails if the rank has ended, which is fine.
                     let _ = self.signal(signal, rank);
                 }
                 state.lasting.push(one);

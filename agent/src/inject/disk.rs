@@ -1,5 +1,4 @@
-//! A file without a name that takes room on a file system. The kernel gives the room back when it is closed, however the
-//! agent ends.
+//! Unlinked file that fills a file system. The kernel frees the space when it is closed, however the agent ends.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstatvfs, open, openat, unlinkat};
 
-/// Takes this much room. Refused where there is less.
+/// Allocates this many bytes. Fails if fewer are free.
 pub(super) fn fill(directory: &Path, bytes: u64) -> Result<File, String> {
     let at = directory.display();
     let failed = |doing: &str, problem: io::Error| format!("cannot {doing} {at}: {problem}");
@@ -20,7 +19,7 @@ pub(super) fn fill(directory: &Path, bytes: u64) -> Result<File, String> {
             "{at} has {free} bytes of room: fewer than the {bytes} that are to be taken"
         ));
     }
-    // A name for the moment between these two calls; nobody else may have it.
+    // Unique name for the time between these two calls.
     let name = format!(".rankguard-injected-{}-{}", std::process::id(), crate::clock::now().0);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let file = openat(&folder, &name, flags, Mode::RUSR | Mode::WUSR)

@@ -1,4 +1,4 @@
-//! Facts that are added to the scenario which made-up GPUs play, and taken out again.
+//! Facts that injections add to the scenario of simulated GPUs and remove again.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use crate::scenario::parse;
 /// Most facts of one injection.
 const FACTS: usize = 64;
 
-/// The file, and when it began to be played.
+/// Scenario file, and the time at which it began to play.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) path: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct Scenario {
 }
 
 impl Scenario {
-    /// Adds facts that hold from now on, under a number.
+    /// Adds facts that hold from now on, tagged with the injection's number.
     pub(super) fn add(&self, number: u64, facts: &[String]) -> Result<(), String> {
         if facts.is_empty() || facts.len() > FACTS {
             return Err(format!("{} facts were given; want 1 to {FACTS}", facts.len()));
@@ -43,13 +43,13 @@ impl Scenario {
         self.replace(&text)
     }
 
-    /// Takes out what was added under a number.
+    /// Removes the facts of one injection.
     pub(super) fn remove(&self, number: u64) -> Result<(), String> {
         let sign = sign(number);
         self.keep(|line| !line.ends_with(&sign))
     }
 
-    /// Takes out whatever was injected, by this agent or one before it.
+    /// Removes the facts of all injections, of this agent or an earlier one.
     pub(super) fn clear(&self) -> Result<(), String> {
         self.keep(|line| !line.contains(SIGN))
     }
@@ -71,7 +71,7 @@ impl Scenario {
         fs::read_to_string(&self.path).map_err(|problem| failed("read", &self.path, &problem))
     }
 
-    /// In one step: whoever plays it never sees half of it.
+    /// Replaces the file in one step, so that a reader never sees half of it.
     fn replace(&self, text: &str) -> Result<(), String> {
         parse(text).map_err(|mistake| format!("{} means nothing at {mistake}", self.path.display()))?;
         let mut fresh = self.path.clone().into_os_string();
@@ -86,10 +86,10 @@ fn failed(doing: &str, path: &Path, problem: &io::Error) -> String {
     format!("cannot {doing} {}: {problem}", path.display())
 }
 
-/// What marks the lines of injections.
+/// Comment that tags lines of injections.
 const SIGN: &str = "# injected by ";
 
-/// What marks the lines of one injection.
+/// Returns the tag of one injection.
 fn sign(number: u64) -> String {
     format!("{SIGN}{} as {number}", std::process::id())
 }

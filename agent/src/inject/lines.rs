@@ -1,4 +1,4 @@
-//! Injected lines, through a triage of their own: what is really read stays what it is, and what is made up is marked.
+//! Injected lines, with a triage of their own, so that they stay separate from real lines and are marked as synthetic.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ use crate::ranks::Roster;
 use crate::spool::Spool;
 use crate::uses::Uses;
 
-/// Streams that are kept: the kernel's and those of some ranks.
+/// Most streams that are retained: the kernel's and those of some ranks.
 const STREAMS: usize = 64;
 
-/// The streams of injected lines so far.
+/// Streams of injected lines.
 pub(super) struct Lines {
     intake: Intake,
     roster: Roster,
     spool: Arc<Spool>,
-    /// Of their own, unless the GPUs are made up as well: a made-up line must not stand for a real event.
+    /// Separate from the collectors' unless the GPUs are simulated too: an injected line must not match a real event.
     xids: Xids,
     knowledge: Knowledge,
     uses: Uses,
@@ -37,7 +37,7 @@ struct Stream {
 }
 
 impl Lines {
-    /// Of an agent; `xids` are those of the collectors where the GPUs are made up.
+    /// Creates the streams; `xids` are those of the collectors if the GPUs are simulated.
     pub(super) fn new(means: &Means, xids: Xids) -> Self {
         Self {
             intake: means.intake.clone(),
@@ -50,12 +50,12 @@ impl Lines {
         }
     }
 
-    /// When there is something to report although no line comes.
+    /// Returns the time at which a held observation is due even if no line comes.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         self.streams.iter().filter_map(|stream| stream.triage.deadline()).min()
     }
 
-    /// A writer writes these lines now, on the clock by which triage waits.
+    /// Passes lines of a writer to its triage; `now` is on the clock by which triage waits.
     pub(super) fn write(&mut self, now: Timestamp, writer: Writer, lines: &[String]) {
         let place = self.streams.iter().position(|stream| stream.writer == writer);
         let mut stream = match place {
@@ -67,7 +67,7 @@ impl Lines {
             let observations = stream.triage.push(line, now);
             stream.report(observations);
         }
-        // The newest last; the oldest goes when there are too many.
+        // The newest stream is last; the oldest is flushed and dropped beyond the limit.
         self.streams.push(stream);
         if self.streams.len() > STREAMS {
             let mut oldest = self.streams.remove(0);
@@ -76,7 +76,7 @@ impl Lines {
         }
     }
 
-    /// Reports what has become complete; with `all`, everything that is held.
+    /// Reports completed observations; with `all`, everything that is held.
     pub(super) fn poll(&mut self, now: Timestamp, all: bool) {
         for stream in &mut self.streams {
             let observations = match all {
@@ -116,7 +116,7 @@ impl Stream {
     fn report(&self, observations: Vec<Observation>) {
         let now = clock::now();
         for mut observation in observations {
-            // They are written now, whatever a copied line says of its moment.
+            // The lines are written now, even if a copied line carries an old time stamp.
             observation.at = None;
             let sighting = self.reporter.sighting(&self.writer, observation, now, true);
             self.reporter.intake.push(sighting.synthetic(true));

@@ -1,4 +1,4 @@
-//! What a fault is made with: the parts of an agent that injections reach.
+//! Parts of an agent that injections use.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::ranks::Roster;
 use crate::spool::Spool;
 use crate::uses::Uses;
 
-/// What injections need of an agent.
+/// Parts of an agent that injections use.
 pub(crate) struct Means {
     pub(crate) intake: Intake,
     pub(crate) roster: Roster,
     pub(crate) spool: Arc<Spool>,
-    /// Of the collectors, where the GPUs are made up.
+    /// Those of the collectors, used if the GPUs are simulated.
     pub(crate) xids: Xids,
     pub(crate) overlay: Overlay,
     pub(crate) knowledge: Knowledge,
     pub(crate) uses: Uses,
-    /// The scenario that is played, and since when.
+    /// Scenario file that is played, and its start time.
     pub(crate) scenario: Option<(PathBuf, Timestamp)>,
 }

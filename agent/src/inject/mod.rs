@@ -1,15 +1,15 @@
-//! Injection: faults that a person lets happen to a running agent, to see what becomes of them.
+//! Fault injection into a running agent, for tests of its detection.
 //!
-//! There is a door only where the agent was started with it ([`crate::Settings::injection`]), and it answers its own user
-//! and root only. What is injected is what an agent can really do: lines go through the same triage as those that are
-//! read, ranks are really killed, stopped and slowed, a disk is really filled by a file that has no name and goes with the
-//! agent, counters of adapters are laid over those that are read, and GPUs fail where they are made up by a scenario.
+//! The socket exists only if the agent was started with it ([`crate::Settings::injection`]), and it serves only its own
+//! user and root. Faults use the real paths: lines go through the same triage as lines that are read, ranks are killed,
+//! stopped and slowed by signals, a disk is filled by an unlinked file that ends with the agent, values of adapters are
+//! changed after they are read, and GPUs fail if a scenario simulates them.
 //!
 //! Invariants:
-//! - Every injection, and everything that comes of it on this node, is evidence marked as synthetic.
-//! - Every injection has an end that nobody needs to remember, also when the agent ends or is killed.
+//! - Every injection, and everything on this node that results from it, is evidence marked as synthetic.
+//! - Every injection ends without operator action, also if the agent ends or is killed.
 //!
-//! Absent: faults of other nodes that follow (they are real), of real GPUs, of the network itself.
+//! Absent: faults on other nodes that follow (they are real), faults of real GPUs, of the network itself.
 
 mod begin;
 mod cover;
@@ -31,88 +31,88 @@ pub(crate) use overlay::Overlay;
 pub(crate) use socket::InjectSocket;
 pub use socket::{InjectError, inject};
 
-/// Longest time that one injection lasts, milliseconds.
+/// Longest duration of one injection, milliseconds.
 pub const LAST_MAX_MS: u64 = 3_600_000;
 
-/// A fault that is wanted.
+/// Fault to inject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Injection {
-    /// Lines as the kernel would write them now.
+    /// Lines of the kernel, written now.
     KernelLine {
-        /// The lines, without newlines.
+        /// Lines without newlines.
         lines: Vec<String>,
     },
-    /// Lines as a rank, or a job of which nothing more is known, would write them now.
+    /// Lines of a rank, or of an unknown rank, written now.
     LogLine {
-        /// Whose lines they are.
+        /// Writer of the lines; absent for an unknown rank.
         rank: Option<WhichRank>,
-        /// The lines, without newlines.
+        /// Lines without newlines.
         lines: Vec<String>,
     },
-    /// Facts of the scenario that made-up GPUs play ([`crate::scenario`]).
+    /// Facts of the scenario that simulated GPUs play ([`crate::scenario`]).
     Nvml {
-        /// The facts, in its language, without a moment.
+        /// Facts in the scenario language, without a time.
         facts: Vec<String>,
-        /// When they end; XIDs are moments and have none. They stay when absent.
+        /// Duration, milliseconds; until the agent ends if absent. XIDs are events and have none.
         for_ms: Option<u64>,
     },
-    /// A value laid over what a network adapter says.
+    /// Value of a network adapter, changed after it is read.
     Nic {
-        /// The adapter: `mlx5_0`, `ens1`.
+        /// Adapter, such as `mlx5_0` or `ens1`.
         device: String,
-        /// Its metric as samples name it: `nic.port_state port 1`.
+        /// Metric as samples name it: `nic.port_state port 1`.
         metric: String,
-        /// The value; counters are raised by it.
+        /// New value of a state; amount that is added to a counter.
         value: f64,
-        /// When it ends.
+        /// Duration of the fault, milliseconds.
         for_ms: u64,
     },
-    /// A rank is killed.
+    /// Signal that ends a rank.
     RankKill {
-        /// Which one.
+        /// Rank to end.
         rank: WhichRank,
-        /// By this signal: one that ends a process, as 9, 11, 15.
+        /// Signal number, one that ends a process, such as 9, 11, 15.
         signal: i32,
     },
-    /// A rank is stopped, and goes on afterwards.
+    /// Stop of a rank, which continues afterwards.
     RankHang {
-        /// Which one.
+        /// Rank to stop.
         rank: WhichRank,
-        /// When it goes on.
+        /// Duration of the fault, milliseconds.
         for_ms: u64,
     },
-    /// A rank is stopped for a part of every tenth of a second.
+    /// Stop of a rank for a part of every tenth of a second.
     RankSlow {
-        /// Which one.
+        /// Rank to slow.
         rank: WhichRank,
-        /// The part, 0.05 to 0.95.
+        /// Stopped part of the time, 0.05 to 0.95.
         stopped: f64,
-        /// When it runs freely again.
+        /// Duration of the fault, milliseconds.
         for_ms: u64,
     },
-    /// A file of this size takes the room on a file system. It has no name.
+    /// Unlinked file of this size that fills a file system.
     DiskFull {
-        /// A directory on that file system.
+        /// Directory on that file system.
         directory: std::path::PathBuf,
-        /// Bytes.
+        /// Size of the file, bytes.
         bytes: u64,
-        /// When it goes.
+        /// Duration of the fault, milliseconds.
         for_ms: u64,
     },
 }
 
-/// A rank that runs on this node, in its newest generation.
+/// Rank that runs on this node, in its newest generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhichRank {
-    /// Its job; may be absent where only one job runs here.
+    /// Job of the rank; optional if only one job runs here.
     pub job: Option<JobId>,
-    /// Its number.
+    /// Rank number in the job.
     pub rank: Rank,
 }
 
 impl Injection {
-    /// Its name, as in commands and metrics.
+    /// Returns the kind as named in commands and metrics.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::KernelLine { .. } => "kernel-line",
@@ -126,7 +126,7 @@ impl Injection {
         }
     }
 
-    /// How long it lasts.
+    /// Returns the duration, milliseconds; none for events and for injections without an end.
     fn for_ms(&self) -> Option<u64> {
         match self {
             Self::Nic { for_ms, .. }
@@ -139,17 +139,17 @@ impl Injection {
     }
 }
 
-/// An injection that was carried out.
+/// Injection that was carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Injected {
-    /// Its number since the agent started.
+    /// Number since the agent's start.
     pub number: u64,
-    /// Its name.
+    /// Kind as named in commands and metrics.
     pub kind: String,
-    /// What was done, as a sentence.
+    /// Description, as a sentence.
     pub what: String,
-    /// When it was done, on the node's clock.
+    /// Start on the node's clock.
     pub at: Timestamp,
-    /// When it ends; absent where it was a moment, or lasts.
+    /// End; absent for events, and for injections that last until the agent ends.
     pub until: Option<Timestamp>,
 }

@@ -1,22 +1,23 @@
-//! Values laid over what network adapters say.
+//! Injected values of network adapters.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-/// Values of a look: by device, then metric.
+/// Values of a poll, by device and metric.
 type Values = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// Metrics that are states: a value takes the place of what is read. All others are counters, which it raises.
+/// Metrics that are states: an injected value replaces the one that is read. All others are counters, to which it is
+/// added.
 const STATES: [&str; 4] = ["nic.port_state", "nic.phys_state", "nic.port_rate", "nic.operstate_up"];
 
-/// Cheap to clone; empty where injection is not allowed.
+/// Injected values by device and metric. Cheap to clone; empty if injection is disabled.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Overlay(Arc<Mutex<Laid>>);
 
 #[derive(Debug, Default)]
 struct Laid {
-    /// Every device of the newest look, and what it told.
+    /// Devices of the newest poll, with their metrics.
     known: BTreeMap<String, Vec<String>>,
     over: Vec<Over>,
 }
@@ -34,12 +35,12 @@ impl Overlay {
         self.0.lock().expect("no holder of the overlay panics")
     }
 
-    /// Whether anything is laid over what is read.
+    /// True if any value is injected.
     pub(crate) fn is_laid(&self) -> bool {
         !self.lock().over.is_empty()
     }
 
-    /// What a look becomes.
+    /// Applies the injected values to a poll, and forgets those that have ended.
     pub(crate) fn apply(&self, look: &mut Values) {
         let mut laid = self.lock();
         let now = Instant::now();
@@ -65,7 +66,7 @@ impl Overlay {
         }
     }
 
-    /// Lays a value over what is read until then. Refused where nothing of that name is read.
+    /// Injects a value until a time. Fails if the device or metric is not read.
     pub(super) fn lay(&self, device: &str, metric: &str, value: f64, until: Instant) -> Result<(), String> {
         let mut laid = self.lock();
         let Some(metrics) = laid.known.get(device) else {
@@ -130,7 +131,7 @@ mod tests {
         overlay.apply(&mut look);
         assert_eq!(look["mlx5_0"]["nic.port_state port 1"], 1.0);
         assert_eq!(look["mlx5_0"]["nic.link_downed port 1"], 5.0);
-        // A device that vanished meanwhile has nothing to lay a value over.
+        // A device that has disappeared has no value to change.
         overlay.apply(&mut Values::new());
     }
 }

@@ -1,6 +1,6 @@
-//! The socket in the state directory at which injections are asked for: one a connection, as a line of JSON, answered by one.
+//! Injection socket in the state directory: one request a connection, as a line of JSON, with one answer.
 //!
-//! It is there only where injection is allowed, and takes the word of its own user and root only.
+//! It exists only if injection is enabled, and serves only its own user and root.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -18,15 +18,15 @@ use crate::door::attend;
 use crate::outlets::{is_own_user, listen, through};
 
 const NAME: &str = "inject.sock";
-/// Connections at a time.
+/// Most concurrent connections.
 const CONNECTIONS: usize = 4;
-/// How long one question may take to be asked, and one answer to be read.
+/// Time limit for a connection.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Longest question: as many lines as one injection may have, and their quotes.
+/// Longest request, bytes: as many lines as one injection may have, and their quotes.
 const QUESTION_BYTES: u64 = 16 << 20;
-/// Longest answer.
+/// Longest answer, bytes.
 const ANSWER_BYTES: u64 = 1 << 20;
-/// The answer.
+/// Answer to a request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Answer {
@@ -34,33 +34,29 @@ enum Answer {
     Refused(String),
 }
 
-/// Why nothing was injected.
+/// Failure of an injection request.
 #[derive(Debug, thiserror::Error)]
 pub enum InjectError {
-    /// No agent runs in the state directory, or it allows no injection.
+    /// No agent runs in the state directory, or it does not allow injection.
     #[error("no agent that allows injection answers in the state directory {path}")]
     Absent {
-        /// The state directory.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// It did not answer.
+    /// The agent did not answer.
     #[error("the agent in the state directory {path} did not say what became of it")]
     Broken {
-        /// The state directory.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The agent refused.
+    /// The agent rejected the request, with its reason.
     #[error("the agent refused: {0}")]
     Refused(String),
 }
 
-/// The socket; the file goes when this does.
+/// Listening socket; dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct InjectSocket {
     path: PathBuf,
@@ -68,25 +64,25 @@ pub(crate) struct InjectSocket {
 }
 
 impl InjectSocket {
-    /// Begins to listen. The caller owns the state directory.
+    /// Starts to listen. The caller owns the state directory.
     pub(crate) fn start(state_dir: &Path, desk: Desk) -> io::Result<Self> {
         let (path, listener) = listen(state_dir, NAME)?;
         let task = tokio::spawn(attend(listener, CONNECTIONS, DEADLINE, move |stream| {
             let desk = desk.clone();
             async move {
-                // Who asked has gone, or reads too slowly; nobody else is concerned.
+                // The client has gone or reads too slowly; other connections are not affected.
                 let _ = converse(stream, desk).await;
             }
         }));
         Ok(Self { path, task })
     }
 
-    /// Takes away what an agent left that allowed injection.
+    /// Removes the socket file that an earlier agent with injection left.
     pub(crate) fn absent(state_dir: &Path) {
         let _ = std::fs::remove_file(state_dir.join(NAME));
     }
 
-    /// Ends it and everything it holds.
+    /// Stops the task, and waits until it has released everything.
     pub(crate) async fn end(mut self) {
         self.task.abort();
         let _ = (&mut self.task).await;
@@ -124,7 +120,7 @@ async fn converse(mut stream: UnixStream, desk: Desk) -> io::Result<()> {
     writing.shutdown().await
 }
 
-/// Has a fault happen to the agent that runs in a state directory. Waits at most for `deadline`.
+/// Requests a fault from the agent that runs in a state directory. Waits at most for `deadline`.
 pub fn inject(state_dir: &Path, wanted: &Injection, deadline: Duration) -> Result<Injected, InjectError> {
     let path = || state_dir.to_owned();
     let absent = |source| InjectError::Absent { path: path(), source };
@@ -135,7 +131,7 @@ pub fn inject(state_dir: &Path, wanted: &Injection, deadline: Duration) -> Resul
     let mut question = serde_json::to_vec(wanted).map_err(|problem| broken(problem.into()))?;
     question.push(b'\n');
     let until = Instant::now() + deadline;
-    // Whoever is refused by name is not listened to, and hears nothing.
+    // A client with the wrong user is disconnected without an answer.
     let asked = stream.write_all(&question);
     let mut answer = Vec::new();
     let mut buffer = [0; 4096];

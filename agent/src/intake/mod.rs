@@ -1,10 +1,10 @@
-//! The one door between collectors and the spool.
+//! Intake: the queue between collectors and the spool.
 //!
-//! Pushing never waits, so a slow disk cannot hold up a collector, a rank's socket or an order. The queue is bounded;
-//! its full-rule is the spool's: the oldest sample or progress goes first, and how many went is recorded as a gap
-//! (RG-4).
+//! A push never blocks, so that a slow disk cannot delay a collector, a rank's socket or an order. The queue is
+//! bounded; it overflows like the spool: the oldest sample or progress is dropped first, and the number of dropped ones
+//! is recorded as a gap (RG-4).
 //!
-//! Positions of readers go the same way as what they have read, so that none can come to the disk before it.
+//! Reader positions pass through the same queue as the evidence, so that none is stored before the evidence it follows.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
@@ -16,13 +16,13 @@ use crate::inject::Covers;
 use crate::outlets::{Board, LogQueue};
 use crate::sighting::{Cursor, Sighting};
 
-/// Sightings that may wait for the disk.
+/// Most evidence records that may wait for the disk.
 const CAPACITY: usize = 16_384;
-/// Longest wait of readers' positions for a sighting whose commit they can share. What a reader would read again after a
-/// crash is what it found nothing in for this long.
+/// Longest wait of reader positions for evidence to share a commit with. After a crash a reader reads again at most
+/// what it read without evidence in this time.
 const POSITIONS_LINGER: Duration = Duration::from_secs(30);
 
-/// Where collectors leave what they have seen. Cheap to clone.
+/// Handle of the queue for collectors. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Intake {
     shared: Arc<Shared>,
@@ -32,11 +32,11 @@ pub(crate) struct Intake {
 struct Shared {
     node: NodeId,
     capacity: usize,
-    /// What passed, for whoever asks on this node.
+    /// Status board for the agent's API.
     board: Board,
-    /// What counts as the work of an injection.
+    /// Targets of injections; evidence about them is marked as synthetic.
     covers: Covers,
-    /// Where a copy goes, if anywhere.
+    /// Outlet that receives a copy of all evidence, if set.
     copies: OnceLock<LogQueue>,
     queue: Mutex<Queue>,
     arrived: Condvar,
@@ -49,19 +49,19 @@ struct Queue {
     urgent: bool,
     lost: u64,
     closed: bool,
-    /// Sightings that were handed out or dropped so far.
+    /// Count of evidence records that were returned or dropped so far.
     gone: u64,
-    /// Where readers stand that have read on without seeing anything, and how many sightings came before that.
+    /// Positions of readers that read on without evidence, each with the count of evidence pushed before it.
     positions: BTreeMap<String, (String, u64)>,
-    /// Since when there are positions.
+    /// Time since which positions wait.
     moved: Option<Instant>,
 }
 
-/// What is committed together.
+/// Evidence and positions of one commit.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Batch {
     pub(crate) sightings: Vec<Sighting>,
-    /// Where readers stand after them.
+    /// Reader positions after the evidence.
     pub(crate) positions: Vec<Cursor>,
 }
 
@@ -72,7 +72,7 @@ impl Batch {
 }
 
 impl Queue {
-    /// The positions of readers all of whose sightings were handed out.
+    /// Takes the positions of readers with no evidence left in the queue.
     fn take_positions(&mut self) -> Vec<Cursor> {
         let gone = self.gone;
         let all = std::mem::take(&mut self.positions);
@@ -84,7 +84,7 @@ impl Queue {
         cursors.collect()
     }
 
-    /// How many to hand out when `most` are wanted: more, where these would end within what is committed as one.
+    /// Returns the number to take for `most`: more if the last one must be committed together with the next.
     fn whole(&self, most: usize) -> usize {
         let joined = |count: usize| count.checked_sub(1).and_then(|last| self.waiting.get(last));
         let mut count = self.waiting.len().min(most);
@@ -94,13 +94,13 @@ impl Queue {
         count
     }
 
-    /// Readers that stand further on after what waits.
+    /// Returns the readers with a later position in the queue.
     fn keys(&self) -> impl Iterator<Item = String> {
         let cursors = self.waiting.iter().filter_map(|sighting| sighting.cursor.as_ref());
         cursors.map(|cursor| cursor.key.clone())
     }
 
-    /// A dropped sighting counts as handed out: those that were pushed after it have one fewer before them.
+    /// Drops an item. It counts as returned, because the positions pushed after it have one item fewer before them.
     fn drop_at(&mut self, place: usize) {
         if self.waiting.remove(place).is_some() {
             self.gone += 1;
@@ -131,40 +131,40 @@ impl Intake {
         self.shared.queue.lock().expect("no holder of the intake panics")
     }
 
-    /// The node itself, as an entity.
+    /// Returns the node as an entity.
     pub(crate) fn node_entity(&self) -> Entity {
         Entity::Node {
             node: self.shared.node.clone(),
         }
     }
 
-    /// The node's name.
+    /// Returns the node's name.
     pub(crate) fn node(&self) -> &NodeId {
         &self.shared.node
     }
 
-    /// What passed so far.
+    /// Returns the status board.
     pub(crate) fn board(&self) -> &Board {
         &self.shared.board
     }
 
-    /// What counts as the work of an injection.
+    /// Returns the targets of injections.
     pub(crate) fn covers(&self) -> &Covers {
         &self.shared.covers
     }
 
-    /// From now on a copy of what is taken goes there, too. Only the first who asks is heard.
+    /// Sets an outlet that receives a copy of all evidence. Later calls are ignored.
     pub(crate) fn copy_to(&self, copies: LogQueue) {
         let _ = self.shared.copies.set(copies);
     }
 
-    /// Takes a sighting without waiting.
+    /// Pushes evidence without blocking.
     pub(crate) fn push(&self, sighting: Sighting) {
         self.push_all(vec![sighting]);
     }
 
-    /// Takes what one look of a reader gave, without waiting. It is committed as one: a reader that is killed has read either
-    /// all of it or nothing.
+    /// Pushes the evidence of one poll without blocking. It is committed as one: after a crash either all or none of it
+    /// counts as read.
     pub(crate) fn push_all(&self, mut sightings: Vec<Sighting>) {
         let Some(last) = sightings.len().checked_sub(1) else {
             return;
@@ -196,7 +196,7 @@ impl Intake {
             }
         }
         if let Some(cursor) = &sighting.cursor {
-            // It is further on.
+            // The evidence carries a later position.
             queue.positions.remove(&cursor.key);
         }
         queue.oldest.get_or_insert_with(Instant::now);
@@ -204,7 +204,8 @@ impl Intake {
         queue.waiting.push_back(sighting);
     }
 
-    /// A reader has read on and seen nothing. It becomes durable with the next sightings, or after a while.
+    /// Records the position of a reader that read on without evidence. It is committed with the next evidence, or after
+    /// [`POSITIONS_LINGER`].
     pub(crate) fn moved(&self, cursor: Cursor) {
         let mut queue = self.lock();
         let after = queue.gone + queue.waiting.len() as u64;
@@ -215,14 +216,14 @@ impl Intake {
         }
     }
 
-    /// Records something that was lost or is absent.
+    /// Pushes a gap for something that was lost or is absent.
     pub(crate) fn gap(&self, source: Source, what: impl Into<String>, lost: Option<u64>) {
         let what = what.into();
         self.push(Sighting::now(source, self.node_entity(), Body::Gap { what, lost }));
     }
 
-    /// What is to be committed next: at once when a sighting is urgent, else after `linger`. Empty only when the intake is
-    /// closed and drained; more than `most` only where what one look gave is more.
+    /// Returns the next batch to commit: at once if evidence is urgent, else after `linger`. Empty only if the intake
+    /// is closed and drained; more than `most` only if the evidence of one poll is more.
     pub(crate) fn take(&self, linger: Duration, most: usize) -> Batch {
         let mut queue = self.lock();
         loop {
@@ -276,7 +277,7 @@ impl Intake {
         Batch { sightings, positions }
     }
 
-    /// Puts back, in front, what could not be committed.
+    /// Puts a batch that could not be committed back at the front.
     pub(crate) fn put_back(&self, batch: Batch) {
         let mut queue = self.lock();
         queue.gone = queue.gone.saturating_sub(batch.sightings.len() as u64);
@@ -289,7 +290,7 @@ impl Intake {
         if !queue.waiting.is_empty() {
             queue.oldest.get_or_insert_with(Instant::now);
         }
-        // A reader may have gone on meanwhile.
+        // The reader may have moved on meanwhile.
         for cursor in batch
             .positions
             .into_iter()
@@ -311,18 +312,18 @@ impl Intake {
         }
     }
 
-    /// No more will be pushed; what waits is still handed out.
+    /// Closes the intake; evidence in the queue is still returned.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.shared.arrived.notify_all();
     }
 
-    /// Whether no more will be pushed.
+    /// True if the intake is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed
     }
 
-    /// Everything that waits, without waiting for more.
+    /// Returns everything in the queue without waiting.
     #[cfg(test)]
     pub(crate) fn drain(&self) -> Vec<Sighting> {
         let mut queue = self.lock();
@@ -332,7 +333,7 @@ impl Intake {
         queue.waiting.drain(..).collect()
     }
 
-    /// The positions of readers after what [`Intake::drain`] gave.
+    /// Returns the reader positions after the evidence of [`Intake::drain`].
     #[cfg(test)]
     pub(crate) fn drain_positions(&self) -> Vec<Cursor> {
         self.lock().take_positions()

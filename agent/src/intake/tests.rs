@@ -52,7 +52,7 @@ fn urgent_evidence_does_not_wait_for_company() {
     assert_eq!(batch.sightings.len(), 2);
 }
 
-/// RG-4: a kill between two commits would have the first part read again.
+/// RG-4: after a crash between two commits the first part would be read again.
 #[test]
 fn what_one_look_gave_is_handed_out_as_one() {
     let intake = Intake::new(NodeId::from("a"));
@@ -82,7 +82,7 @@ fn cursor(value: &str) -> Cursor {
     }
 }
 
-/// RG-4: a crash between the two would lose what lies before the position.
+/// RG-4: a crash between the two would lose the evidence before the position.
 #[test]
 fn a_position_never_overtakes_what_was_seen_before_it() {
     let intake = Intake::new(NodeId::from("a"));
@@ -96,7 +96,7 @@ fn a_position_never_overtakes_what_was_seen_before_it() {
         (second.sightings.len(), second.positions.clone()),
         (1, vec![cursor("2")])
     );
-    // A commit that failed takes its position back with it, unless the reader has gone on.
+    // A failed commit returns its position too, unless the reader has moved on.
     intake.put_back(second);
     let again = intake.take(Duration::from_secs(3600), 16);
     assert_eq!(again.positions, [cursor("2")]);
@@ -106,7 +106,7 @@ fn a_position_never_overtakes_what_was_seen_before_it() {
     assert_eq!((newest.sightings.len(), newest.positions), (1, vec![cursor("3")]));
 }
 
-/// RG-4: else what was seen last is seen again after a restart.
+/// RG-4: otherwise the last evidence is reported again after a restart.
 #[test]
 fn what_was_seen_later_takes_the_place_of_a_position() {
     let intake = Intake::new(NodeId::from("a"));

@@ -1,25 +1,26 @@
-//! When a session sent what the controller answers: an answer proves that the controller was reached after that moment.
+//! Send times of messages that the controller answers: an answer proves that the controller was reached after that
+//! time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::boot_clock::boot_now;
 
-/// Entries of each kind that are kept, the newest.
+/// Maximum entries of each kind; the newest are retained.
 const KEPT: usize = 64;
 
-/// What one session has sent and the controller has not answered.
+/// Unanswered messages of one session.
 #[derive(Debug)]
 pub(crate) struct ProofLog {
     joined: Duration,
-    /// Heartbeats by their time stamp.
+    /// Heartbeats by their timestamp.
     beats: VecDeque<(i64, Duration)>,
-    /// Batches of evidence by their newest number.
+    /// Batches of evidence by their newest sequence number.
     batches: VecDeque<(u64, Duration)>,
 }
 
 impl ProofLog {
-    /// A session that sends its join now.
+    /// Starts the log of a session that sends its join now.
     pub(crate) fn start() -> Self {
         Self {
             joined: boot_now(),
@@ -28,28 +29,28 @@ impl ProofLog {
         }
     }
 
-    /// What the answer to the join proves.
+    /// Returns the time that the answer to the join proves.
     pub(crate) fn joined(&self) -> Duration {
         self.joined
     }
 
-    /// A heartbeat goes out.
+    /// Records that a heartbeat is sent.
     pub(crate) fn beat(&mut self, sent_ns: i64) {
         keep(&mut self.beats, sent_ns);
     }
 
-    /// A batch of evidence goes out.
+    /// Records that a batch of evidence is sent.
     pub(crate) fn batch(&mut self, newest: u64) {
         keep(&mut self.batches, newest);
     }
 
-    /// What the echo of a heartbeat proves.
+    /// Returns the time that the echo of a heartbeat proves.
     pub(crate) fn echo(&mut self, sent_ns: i64) -> Option<Duration> {
         let place = self.beats.iter().position(|(sent, _)| *sent == sent_ns)?;
         self.beats.drain(..=place).next_back().map(|(_, at)| at)
     }
 
-    /// What the acknowledgement of evidence proves.
+    /// Returns the time that the acknowledgement of evidence proves.
     pub(crate) fn ack(&mut self, sequence: u64) -> Option<Duration> {
         let proven = self
             .batches

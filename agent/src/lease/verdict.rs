@@ -1,43 +1,40 @@
-//! What the answers of the witnesses mean (decision 14).
+//! Evaluation of the witnesses' answers (decision 14).
 
 use std::fmt;
 use std::time::Duration;
 
 use rankguard_model::NodeId;
 
-/// What one witness answered.
+/// Answer of one witness.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WitnessAnswer {
-    /// The witness.
     pub(crate) node: NodeId,
-    /// Age of its newest proof of the controller; absent where it has none.
+    /// Age of its newest proof of contact with the controller; `None` if it has none.
     pub(crate) contact_age: Option<Duration>,
 }
 
-/// Whether ranks may run on without the controller.
+/// Verdict on whether ranks may continue without the controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LeaseVerdict {
-    /// No other agent is known: nothing can run elsewhere.
+    /// No other agent is known, so the job can run nowhere else.
     Alone,
-    /// A majority of the witnesses answers, and none of them reaches the controller: it is away for all.
+    /// A majority of the witnesses answers, and none of them reaches the controller: it is unreachable for all.
     ControllerAway {
-        /// Witnesses that answered.
         answered: usize,
-        /// Witnesses that were asked.
+        /// Witnesses that were queried.
         witnesses: usize,
     },
     /// Another agent reaches the controller.
     CutOff {
-        /// One of the witnesses that do.
+        /// Witness with the most recent contact.
         witness: NodeId,
-        /// Age of its newest proof of the controller.
+        /// Age of its newest proof of contact.
         contact_age: Duration,
     },
     /// Too few witnesses answer: the controller may be on the side of the others.
     Isolated {
-        /// Witnesses that answered.
         answered: usize,
-        /// Witnesses that were asked.
+        /// Witnesses that were queried.
         witnesses: usize,
     },
     /// No controller has named witnesses since the agent started.
@@ -45,8 +42,9 @@ pub(crate) enum LeaseVerdict {
 }
 
 impl LeaseVerdict {
-    /// Judges the answers of so many witnesses. A witness reaches the controller when its contact is in the later half of the
-    /// time that this agent has been without it: after a loss for all, every agent's contact is about as old as this one's.
+    /// Judges the answers of `witnesses` queried agents. A witness reaches the controller if its last contact is in
+    /// the later half of the time that this agent has been without it: after a loss for all, every agent's last
+    /// contact is about as old as this one's.
     pub(crate) fn of(witnesses: usize, answers: &[WitnessAnswer], alone_for: Duration) -> Self {
         let recent = answers.iter().filter_map(|answer| {
             let age = answer.contact_age.filter(|age| *age < alone_for / 2)?;
@@ -65,7 +63,7 @@ impl LeaseVerdict {
         }
     }
 
-    /// Whether ranks run on.
+    /// Returns true if ranks may continue.
     pub(crate) fn extends_lease(&self) -> bool {
         matches!(self, Self::Alone | Self::ControllerAway { .. })
     }

@@ -1,5 +1,5 @@
-//! The thread that watches the lease: asks other agents while the controller is missing, and has ranks ended when the lease
-//! is over.
+//! Thread that watches the lease: queries other agents while the controller is unreachable, and has ranks ended when
+//! the lease expires.
 
 use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
@@ -17,14 +17,14 @@ use crate::links::ask_contact;
 use crate::orders::Errand;
 use crate::ranks::Roster;
 
-/// Longest time between two questions.
+/// Longest interval between two queries.
 const ASK_EVERY_MAX: Duration = Duration::from_secs(5);
 /// Longest wait for the answers.
 const ANSWER_LIMIT_MAX: Duration = Duration::from_secs(2);
-/// Shortest time between two looks.
+/// Shortest interval between two checks.
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(5);
 
-/// What the thread needs.
+/// Inputs of the lease thread.
 pub(crate) struct LeaseWatch {
     pub(crate) lease: RankLease,
     pub(crate) network: Network,
@@ -32,7 +32,7 @@ pub(crate) struct LeaseWatch {
     pub(crate) orders: SyncSender<Errand>,
 }
 
-/// The running thread; ends when this is dropped.
+/// Running lease thread; ends when this is dropped.
 pub(crate) struct Watching {
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -48,7 +48,8 @@ impl Drop for Watching {
 }
 
 impl LeaseWatch {
-    /// Starts the thread. It has a runtime of its own: nothing else that the agent does delays the end of a lease.
+    /// Starts the thread. It has a runtime of its own, so that other work of the agent does not delay the end of a
+    /// lease.
     pub(crate) fn start(self) -> io::Result<Watching> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, ends) = oneshot::channel::<()>();
@@ -92,7 +93,7 @@ impl LeaseWatch {
         }
     }
 
-    /// Asks all witnesses at one time.
+    /// Queries all witnesses concurrently.
     async fn ask(&self, limit: Duration) -> LeaseVerdict {
         let Some(witnesses) = self.lease.witnesses() else {
             return LeaseVerdict::Unknown;
@@ -117,7 +118,7 @@ impl LeaseWatch {
         LeaseVerdict::of(witnesses.len(), &answers, alone_for)
     }
 
-    /// The queue may be full of orders: the next look tries again.
+    /// Orders the end of all ranks. If the queue is full, the next check retries.
     fn end_ranks(&self) {
         let length = self.lease.length().as_secs_f64();
         let why = match self.lease.verdict() {

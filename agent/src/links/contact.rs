@@ -1,4 +1,5 @@
-//! Agents ask each other when they were last in contact with the controller: one that lost it finds out whether it is cut off.
+//! Query between agents for the age of their last contact with the controller: an agent that lost it finds out whether
+//! it is cut off.
 
 use std::time::Duration;
 
@@ -8,11 +9,11 @@ use rankguard_proto::v1;
 
 use super::{Station, client_within};
 
-/// Asks the agent of a node for the age of its newest proof of the controller; `None` where it has none.
+/// Queries the agent of a node for the age of its newest contact with the controller; `None` if it has none.
 ///
 /// # Errors
 ///
-/// In words, where no answer came within the limit.
+/// A message if no answer came within the limit.
 pub(crate) async fn ask_contact(
     network: &Network,
     node: &NodeId,

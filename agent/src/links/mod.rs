@@ -1,4 +1,4 @@
-//! The ways between nodes, measured pair by pair: what each agent does for it, and who measures with whom.
+//! Network links between nodes, measured pair by pair: the agent's service, and the selection of pairs.
 
 mod contact;
 mod plan;
@@ -29,45 +29,45 @@ pub use survey::{Survey, survey};
 
 use crate::membership::{Membership, host_of};
 
-/// Longest a port is open, or a measurement lasts, whatever was asked for.
+/// Longest time for which a port is open or a measurement lasts, whatever the request.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Characters of a host that a refusal repeats.
+/// Most characters of a host name that a refusal repeats.
 const HOST_MAX: usize = 260;
-/// Beside the measurement itself: connecting, the pings, a slow answer.
+/// Time limit beyond the measurement itself, for connecting, pings and a slow answer.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// An agent that measures: its node, and the address of its peer service (`host:port`).
+/// Agent that takes part in measurements: its node, and the address of its peer service (`host:port`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Station {
-    /// The node; with an identity, its agent must answer there.
+    /// Node name; with an identity, its agent must answer there.
     pub node: NodeId,
-    /// Where its agent answers those who measure.
+    /// Address at which its agent serves measurements.
     pub address: String,
 }
 
-/// Measurements of one kind, sent or received, that run at a time: a node has a part in one at a time, and several jobs and
+/// Most concurrent measurements, sent and received each. One survey uses a node in one at a time, but several jobs and
 /// operators may measure.
 const AT_ONCE: usize = 8;
 
-/// What an agent does for those who measure, and for agents that lost the controller: it opens a port for one sender and one
-/// moment, sends to such a port, and reports the age of its newest contact with the controller.
+/// Agent's service for measurements, and for agents that lost the controller: it opens a port for one sender and a
+/// limited time, sends to such a port, and reports the age of its newest contact with the controller.
 ///
-/// Agents measure only with the nodes that the controller named ([`Membership`]); operators, who may start programs on every
-/// node, measure between any. Without an identity only addresses of loopback are sent to.
+/// Agents measure only with the nodes that the controller named ([`Membership`]); operators, who may start programs on
+/// every node, measure between any. Without an identity only loopback addresses are sent to.
 #[derive(Debug, Clone)]
 pub(crate) struct LinkService {
-    /// The address that ports are opened at.
+    /// Address at which ports are opened.
     host: String,
     network: Network,
     membership: Membership,
-    /// Has the age of the newest contact with the controller.
+    /// Source of the age of the newest contact with the controller.
     lease: RankLease,
     sinks: Arc<Semaphore>,
     sends: Arc<Semaphore>,
 }
 
 impl LinkService {
-    /// A service that opens ports at `host`.
+    /// Creates a service that opens ports at `host`.
     pub(crate) fn new(host: String, network: Network, membership: Membership, lease: RankLease) -> Self {
         Self {
             host,
@@ -79,7 +79,7 @@ impl LinkService {
         }
     }
 
-    /// The node that calls; `None` for operators, and on loopback where callers have no names.
+    /// Returns the node that calls; `None` for operators, and on loopback, where callers have no names.
     fn calling_node<T>(request: &Request<T>) -> Option<NodeId> {
         let name = Caller::of(request)?.name.clone()?;
         (name.role() == Role::Agent).then(|| NodeId::from(name.own()))
@@ -91,7 +91,7 @@ impl LinkService {
         Status::permission_denied(what)
     }
 
-    /// The address that a sender connects to, resolved once: what was checked is what is used.
+    /// Resolves the address to connect to once, so that the checked address is the one in use.
     fn target(&self, host: &str, port: u16) -> Result<SocketAddr, Status> {
         let mut found = (host, port)
             .to_socket_addrs()
@@ -189,18 +189,18 @@ fn word(bytes: &[u8]) -> Result<[u8; transfer::WORD], Status> {
         .map_err(|_| Status::invalid_argument(format!("a word has {} bytes", transfer::WORD)))
 }
 
-/// Has one agent send to another for a while.
+/// Measures one agent sending to another for a while.
 ///
-/// What is measured goes in the clear, over a port that was agreed on through `network` and takes one sender who knows a word
-/// that was agreed on there too: a cipher would be measured otherwise, and the bytes say nothing.
+/// The bytes are sent in the clear, over a port that was agreed on through `network` and that accepts one sender with a
+/// secret which was agreed on there too. A cipher would be measured along, and the bytes are not confidential.
 ///
 /// # Errors
 ///
-/// In words for a person, with the side that failed.
+/// A message for people, with the side that failed.
 pub async fn measure(network: &Network, from: &Station, to: &Station, lasts: Duration) -> Result<Measured, String> {
     let deadline = lasts + SLACK;
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    // A word for this one measurement, so that nobody else takes or gives its bytes.
+    // Secret of this one measurement, so that no other process sends or receives its bytes.
     let word: [u8; transfer::WORD] = rankguard_identity::secret().ok_or("the system gives no random numbers")?;
     let mut receiver = client(network, to, deadline + SLACK).await?;
     let (from_address, to_address) = (&from.address, &to.address);
@@ -252,7 +252,7 @@ async fn client_within(
     let connector = network.connector(Expected::Agent(node.clone()), connect_limit);
     let channel = endpoint.timeout(limit).connect_with_connector(connector).await;
     let channel = channel.map_err(|problem| {
-        // Where certificates are the matter, they are what a person must know of.
+        // Certificate errors are the cause that an operator must see.
         match DialError::within(&problem) {
             Some(dial) if dial.is_about_identity() => dial.to_string(),
             _ => format!("no agent answers at {address}"),

@@ -1,61 +1,64 @@
-//! Which nodes measure each other next, and whom the results blame. Pure: whoever carries it out asks for a round, measures its
-//! pairs at one time, and tells.
+//! Selection of the pairs to measure next, and of the nodes or links to blame. Pure: the caller requests a round,
+//! measures its pairs concurrently, and records the results.
 //!
-//! First everybody measures once, with one partner. A pair that is bad is taken apart: each of its nodes measures with nodes
-//! that were good with somebody. Who is bad with all of them is to blame; where both are good with others, the way between
-//! the two is, once it was bad twice. A few more rounds than one find any number of bad nodes, whatever their number: only
-//! where no two nodes are good with each other nothing can be told. Absent: an absolute measure of latency. Where every pair of
-//! the first round is late alike, the rest has nothing that it could be compared with, and nobody is blamed.
+//! First every node measures once, with one partner. The nodes of a bad pair then measure with nodes that were good in
+//! some pair. A node that is bad with all of them is to blame; if both are good with others, the link between the two
+//! is, once it was bad twice. A few rounds find any number of bad nodes: only if no pair at all is good, nothing can be
+//! decided.
+//!
+//! Absent: an absolute limit of latency. If every pair of the first round is equally late, there is nothing to compare
+//! with, and nothing is blamed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Proven nodes that somebody must be bad with before it is blamed: one way may be bad, too.
+/// Number of proven nodes that a node must be bad with before it is blamed, because a single link may be bad too.
 const REFERENCES: usize = 2;
-/// Measurements of a pair before the way between is blamed.
+/// Number of bad measurements of a pair before the link between is blamed.
 const TWICE: usize = 2;
-/// Pairs are compared with what the best tenth of them has: a few bad nodes make most pairs bad, and the median with them.
+/// Quantile of the pairs that is the reference: a few bad nodes make most pairs bad, and the median with them.
 const BEST: f64 = 0.9;
-/// Part of that bandwidth below which a pair is bad.
+/// Part of the reference bandwidth below which a pair is bad.
 const SLOW: f64 = 0.5;
-/// Times that latency above which a pair is bad, and the least that is bad, seconds: below, it is noise of a scheduler.
+/// Multiple of the reference latency above which a pair is bad, and the least latency that is bad, seconds: below it is
+/// scheduler noise.
 const LATE: f64 = 10.0;
 const LATE_LEAST: f64 = 0.002;
 
 /// Two nodes, the lower number first.
 pub type Pair = (usize, usize);
 
-/// What a measurement gave.
+/// Result of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
-    /// Bytes per second.
+    /// Bandwidth, bytes per second.
     pub bandwidth: f64,
-    /// Seconds of one way there and back.
+    /// Round-trip time, seconds.
     pub latency: f64,
 }
 
-/// The measurements so far, over nodes 0 to n-1.
+/// Measurements so far, over nodes 0 to n-1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Search {
     nodes: usize,
-    /// Bandwidth below which a pair is bad whatever the others have, bytes per second.
+    /// Bandwidth below which a pair is bad in any case, bytes per second.
     least: f64,
-    /// Every measurement of a pair, in order; none where it failed.
+    /// All measurements of each pair, in order; none for a failed one.
     results: BTreeMap<Pair, Vec<Option<Measured>>>,
 }
 
-/// Whom the results blame.
+/// Nodes and links that the results blame.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Blame {
-    /// Nodes that are bad with whomever they measured.
+    /// Nodes that are bad in every pair.
     pub nodes: Vec<usize>,
-    /// Ways between two nodes that are good with others.
+    /// Links between two nodes that are good with others.
     pub links: Vec<Pair>,
-    /// Bad pairs of which nobody can be blamed: no two nodes are good with each other.
+    /// Bad pairs without a node to blame: no pair at all is good.
     pub open: Vec<Pair>,
 }
 
 impl Search {
-    /// Nothing is measured yet.
+    /// Creates a search without measurements.
     pub fn new(nodes: usize, least: f64) -> Self {
         Self {
             nodes,
@@ -64,7 +67,7 @@ impl Search {
         }
     }
 
-    /// Takes a measurement in. One of a node with itself, or of a node that is not there, says nothing.
+    /// Records a measurement. One of a node with itself, or of an unknown node, is ignored.
     pub fn tell(&mut self, (one, other): Pair, measured: Option<Measured>) {
         let pair = (one.min(other), one.max(other));
         if pair.0 != pair.1 && pair.1 < self.nodes {
@@ -72,12 +75,12 @@ impl Search {
         }
     }
 
-    /// All measurements.
+    /// Returns all measurements.
     pub fn results(&self) -> &BTreeMap<Pair, Vec<Option<Measured>>> {
         &self.results
     }
 
-    /// The pairs to be measured next, all at one time; no node is in two of them. Empty when no more is to be learnt.
+    /// Returns the pairs to measure next, concurrently; no node is in two of them. Empty if the search is complete.
     pub fn next(&self) -> Vec<Pair> {
         let mut round = Round::default();
         for pair in tournament(self.nodes, 0) {
@@ -89,7 +92,7 @@ impl Search {
         let judged = self.judged();
         let proven = proven(&judged);
         if proven.is_empty() {
-            // Nobody to compare with: other partners.
+            // No reference exists: try other partners.
             let rounds = (1..self.nodes).map(|number| tournament(self.nodes, number));
             let fresh = |pair: &Pair| !self.results.contains_key(pair);
             let next = rounds
@@ -103,7 +106,7 @@ impl Search {
             if proven.iter().filter(asked).count() >= wanted {
                 continue;
             }
-            // Spread over the proven ones, so that many can be asked at one time.
+            // Spread over the proven nodes, so that many pairs can be measured concurrently.
             let start = node % proven.len();
             let references = proven.iter().cycle().skip(start).take(proven.len());
             for reference in references {
@@ -123,7 +126,7 @@ impl Search {
         round.pairs
     }
 
-    /// What the results say so far.
+    /// Returns the nodes and links to blame by the results so far.
     pub fn blame(&self) -> Blame {
         let judged = self.judged();
         let proven = proven(&judged);
@@ -146,7 +149,7 @@ impl Search {
         }
     }
 
-    /// Whether each measurement was good, beside the best of those that did not fail.
+    /// Classifies each measurement as good or bad, against the best of those that did not fail.
     fn judged(&self) -> BTreeMap<Pair, Vec<bool>> {
         let done = || self.results.values().flatten().flatten();
         let fast = quantile(done().map(|it| it.bandwidth).collect(), BEST);
@@ -177,7 +180,7 @@ impl Round {
     }
 }
 
-/// Nodes that were good with somebody.
+/// Returns the nodes that were good in some pair.
 fn proven(judged: &BTreeMap<Pair, Vec<bool>>) -> BTreeSet<usize> {
     let good = judged.iter().filter(|(_, outcomes)| outcomes.contains(&true));
     good.flat_map(|((one, other), _)| [*one, *other]).collect()
@@ -187,8 +190,8 @@ fn ordered(one: usize, other: usize) -> Pair {
     (one.min(other), one.max(other))
 }
 
-/// A round of a tournament in which everybody meets everybody (the circle method). Of an odd number one rests; in the first
-/// round nobody does, the last one meets the first, too.
+/// Returns a round of a round-robin tournament (circle method). With an odd number one node rests, except in the first
+/// round, in which it is paired with node 0, or node 0 with node 1.
 fn tournament(nodes: usize, round: usize) -> Vec<Pair> {
     if nodes < 2 {
         return Vec::new();
@@ -234,7 +237,7 @@ mod tests {
         latency: 1e-4,
     };
 
-    /// What is wrong with a network; how each fault shows is told by its number.
+    /// Faults of a simulated network; the effect of each is selected by its number.
     #[derive(Debug, Clone)]
     struct Truth {
         nodes: usize,
@@ -254,13 +257,13 @@ mod tests {
             }
         }
 
-        /// Whether the first round has a pair with nothing wrong, with which the others can be compared.
+        /// True if the first round has a pair without a fault, as a reference.
         fn can_be_compared(&self) -> bool {
             let mut first = tournament(self.nodes, 0).into_iter();
             first.any(|pair| self.measure(pair) == Some(FAST))
         }
 
-        /// Measures until nothing is left to learn; gives what is blamed, the rounds and the measurements.
+        /// Measures until the search is complete; returns the blame, the rounds and the measurements.
         fn search(&self) -> (Blame, usize, usize) {
             let mut search = Search::new(self.nodes, 0.0);
             let (mut rounds, mut count) = (0, 0);
@@ -282,7 +285,7 @@ mod tests {
         }
     }
 
-    /// Fewer than a third of the nodes are bad, and a node has at most one bad way to a good one.
+    /// Fewer than a third of the nodes are bad, and a node has at most one bad link to a good one.
     fn truths() -> impl Strategy<Value = Truth> {
         let parts = (4..40_usize).prop_flat_map(|nodes| {
             let bad = prop::collection::btree_set(0..nodes, 0..=(nodes - 1) / 3);
@@ -306,7 +309,7 @@ mod tests {
         #[test]
         fn bad_nodes_are_named_and_no_good_one_is(truth in truths()) {
             let (blame, rounds, count) = truth.search();
-            // With three good nodes of four and a bad way among them, two of the good ones may have one partner only.
+            // With three good nodes of four and a bad link among them, two of the good ones may have one partner only.
             prop_assume!(truth.nodes - truth.bad.len() >= 4 && truth.can_be_compared());
             let bad: Vec<usize> = truth.bad.iter().copied().collect();
             prop_assert_eq!(&blame.nodes, &bad);
@@ -331,7 +334,7 @@ mod tests {
             let mut met = BTreeSet::new();
             for round in 0..nodes + nodes % 2 - 1 {
                 let pairs = tournament(nodes, round);
-                // The one that would rest in the first round meets somebody twice.
+                // The node that would rest in the first round has two partners.
                 let fresh = pairs.iter().filter(|pair| met.insert(**pair)).count();
                 prop_assert!(fresh + 1 >= pairs.len());
             }

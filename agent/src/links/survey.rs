@@ -1,4 +1,4 @@
-//! The ways between many nodes, measured until there is nothing more to learn, or until the time is over.
+//! Survey of the links between many nodes, until all pairs that matter are measured or the time limit is reached.
 
 use std::time::{Duration, Instant};
 
@@ -9,26 +9,26 @@ use tokio::task::JoinSet;
 use super::plan::{Blame, Measured, Pair, Search};
 use super::{Station, measure};
 
-/// The check of a node whose ways to the others are bad; the controller knows it by this name.
+/// Check name for a node with bad links to the others; the controller matches it by this name.
 const CHECK: &str = "between";
-/// The failure that it would be.
+/// Failure class of the check.
 const CLASS: &str = "network-slow";
-/// Time of one measurement when a job waits for it.
+/// Duration of one measurement while a job waits for it.
 const LASTS: Duration = Duration::from_millis(200);
 
-/// What came of it.
+/// Result of a survey.
 #[derive(Debug)]
 pub struct Survey {
-    /// Each measurement, or why it failed.
+    /// Each measurement, or its error.
     pub rows: Vec<(Pair, Result<Measured, String>)>,
-    /// Whom the results blame.
+    /// Nodes and links that the results blame.
     pub blame: Blame,
-    /// Whether nothing more is to be learnt; else the time was over, and the blame is not to be relied on.
+    /// True if the search completed; else the time limit was reached, and the blame is not reliable.
     pub whole: bool,
 }
 
-/// Measures between these agents. A pair is bad below `least` bytes per
-/// second in any case; each measurement lasts `lasts`. No round begins after `until`.
+/// Measures between these agents. A pair is bad below `least` bytes per second in any case; each measurement lasts
+/// `lasts`. No round begins after `until`.
 pub async fn survey(
     network: &Network,
     stations: &[Station],
@@ -65,14 +65,14 @@ pub async fn survey(
     }
 }
 
-/// What a job should know of the ways between its nodes.
+/// Findings about the links between a job's nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Ways {
-    /// Nodes whose ways to all others are bad.
+    /// Nodes with bad links to all others.
     pub(crate) failed: Vec<FailedCheck>,
-    /// Single ways that are bad, in words: no node is to blame for them.
+    /// Single bad links, as text: no node is to blame for them.
     pub(crate) single: Vec<String>,
-    /// Why nothing is known, where nothing is.
+    /// Reason if nothing is known.
     pub(crate) unknown: Option<String>,
 }
 
@@ -122,7 +122,7 @@ pub(crate) async fn before_job(network: &Network, peers: &[Peer], limit: Duratio
 }
 
 impl Survey {
-    /// The most that any of these pairs had, gigabits per second.
+    /// Returns the greatest bandwidth of the selected pairs, Gbit/s.
     fn best(&self, of: impl Fn(&Pair) -> bool) -> f64 {
         let rows = self.rows.iter().filter(|(pair, _)| of(pair));
         let bandwidths = rows.filter_map(|(_, told)| told.as_ref().ok()).map(|it| it.bandwidth);

@@ -39,7 +39,7 @@ impl Site {
     }
 }
 
-/// Serves links as a node of this network; gives its address and the nodes that are named to it.
+/// Serves links as a node of this network; returns its address and its membership.
 async fn serve(network: Network) -> (String, Membership) {
     let listener = TokioListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -123,7 +123,7 @@ async fn rg_13_agents_measure_only_with_nodes_that_the_controller_named() {
     trap.set_nonblocking(true).unwrap();
     assert!(trap.accept().is_err(), "it was connected to");
 
-    // Who was named, and operators, measure.
+    // Named nodes and operators may measure.
     for network in [&n1, &ada] {
         let measured = measure(network, &station, &station, Duration::from_millis(10))
             .await

@@ -1,7 +1,7 @@
-//! One measurement between two nodes over plain TCP: who receives, who sends.
+//! Measurement between two nodes over plain TCP: receiver and sender.
 //!
-//! The receiver opens a port for one sender and one moment, and takes only who knows its word. Absent: RDMA, several streams at
-//! a time, traffic in both directions.
+//! The receiver opens a port for one sender and a limited time, and accepts only a sender with the shared secret.
+//! Absent: RDMA, several concurrent streams, traffic in both directions.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,16 +9,17 @@ use std::time::{Duration, Instant};
 
 use super::plan::Measured;
 
-/// Bytes of the word.
+/// Length of the secret, bytes.
 pub(super) const WORD: usize = 16;
-/// Ways there and back that are timed.
+/// Number of timed round trips.
 const PINGS: usize = 64;
-/// Bytes that are written at one time.
+/// Size of one write, bytes.
 const BLOCK: usize = 256 << 10;
 /// Most bytes of one measurement.
 const BYTES: u64 = 64 << 30;
 
-/// Receives from one sender: answers its pings, takes its bytes, says how many came. Strangers are sent away.
+/// Receives from one sender: answers its pings, reads its bytes, returns their count. Connections without the secret
+/// are closed.
 pub(super) fn receive(listener: &TcpListener, word: [u8; WORD], deadline: Duration) -> io::Result<u64> {
     let until = Instant::now() + deadline;
     listener.set_nonblocking(true)?;
@@ -29,7 +30,7 @@ pub(super) fn receive(listener: &TcpListener, word: [u8; WORD], deadline: Durati
         }
         match listener.accept() {
             Ok((stream, _)) => match serve(&stream, word, until) {
-                // Somebody else knocked; the sender may still come.
+                // A connection without the secret; the sender may still come.
                 Err(problem) if problem.kind() == io::ErrorKind::PermissionDenied => {}
                 served => return served,
             },
@@ -84,7 +85,7 @@ fn serve(mut stream: &TcpStream, word: [u8; WORD], until: Instant) -> io::Result
     Ok(count)
 }
 
-/// No single wait outlives the whole.
+/// Limits each read and write to the time left until the deadline.
 fn limit(stream: &TcpStream, until: Instant) -> io::Result<()> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -94,7 +95,7 @@ fn limit(stream: &TcpStream, until: Instant) -> io::Result<()> {
     stream.set_write_timeout(Some(left))
 }
 
-/// Sends for a while to a receiver, and says how fast it went.
+/// Sends to a receiver for a while, and returns bandwidth and latency.
 pub(super) fn send(target: SocketAddr, word: [u8; WORD], lasts: Duration, deadline: Duration) -> io::Result<Measured> {
     let until = Instant::now() + deadline;
     let mut stream = TcpStream::connect_timeout(&target, deadline)?;
@@ -119,7 +120,7 @@ pub(super) fn send(target: SocketAddr, word: [u8; WORD], lasts: Duration, deadli
         sent += block.len() as u64;
     }
     stream.shutdown(Shutdown::Write)?;
-    // Only what has arrived counts, and when it had.
+    // Bandwidth counts only the bytes that arrived, until the receiver confirmed them.
     let mut count = [0; 8];
     limit(&stream, until)?;
     stream.read_exact(&mut count)?;
@@ -159,7 +160,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = listener.local_addr().unwrap();
         let short = Duration::from_millis(50);
-        // A listener that never serves: the connection stands, and nothing answers.
+        // A listener that never serves: the connection is open, but nothing answers.
         let told = send(target, [7; WORD], short, short);
         assert!(told.is_err(), "{told:?}");
         let told = receive(&listener, [7; WORD], short);

@@ -1,4 +1,4 @@
-//! What the agent counts of what passes its intake. Bounded: a flood of kinds is counted, not kept.
+//! Counters of the evidence that passes the intake. Bounded: beyond the limit, further series are only counted.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -11,20 +11,20 @@ use crate::clock;
 use crate::inject::Injected;
 use crate::sighting::Sighting;
 
-/// Series that are kept apart. A node has some ten devices and some ten classes that ever occur on them.
+/// Maximum number of series. A node has about ten devices and about ten classes that ever occur on them.
 const SERIES: usize = 1024;
-/// Fields of marks that hold a driver's own number.
+/// Mark fields that hold a driver's error code.
 const CODES: [&str; 2] = ["xid", "sxid"];
-/// Injections that are remembered.
+/// Number of injections retained for the agent's view.
 const INJECTIONS: usize = 64;
-/// Pieces of evidence that are remembered for who asks on the node.
+/// Number of evidence records retained for the agent's view.
 const FINDINGS: usize = 256;
 
-/// What is counted. Cheap to clone; every clone counts on the same board.
+/// Shared counters. Cheap to clone; all clones share one set.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Board(Arc<Mutex<Counts>>);
 
-/// The board's content at one moment.
+/// Snapshot of all counters.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
     pub(crate) evidence: BTreeMap<Source, u64>,
@@ -67,7 +67,7 @@ impl Board {
         self.0.lock().expect("no holder of the board panics")
     }
 
-    /// Counts a sighting that the intake takes.
+    /// Counts a sighting that the intake accepted.
     pub(crate) fn note(&self, node: &NodeId, sighting: &Sighting) {
         let mut counts = self.lock();
         *counts.evidence.entry(sighting.source).or_default() += 1;
@@ -101,12 +101,12 @@ impl Board {
         }
     }
 
-    /// Evidence was dropped before the spool.
+    /// Counts evidence that was dropped before the spool.
     pub(crate) fn dropped(&self) {
         self.lock().dropped += 1;
     }
 
-    /// A fault was injected.
+    /// Records an injected fault.
     pub(crate) fn injected(&self, injected: Injected) {
         let mut counts = self.lock();
         *counts.injections.entry(injected.kind.clone()).or_default() += 1;
@@ -116,7 +116,7 @@ impl Board {
         counts.newest_injections.push_back(injected);
     }
 
-    /// A session with the controller has begun, or has ended for a reason.
+    /// Records the begin of a session with the controller, or its end with the reason.
     pub(crate) fn session(&self, controller: &str, ended: Option<String>) {
         let mut counts = self.lock();
         let uplink = &mut counts.uplink;
@@ -131,34 +131,34 @@ impl Board {
         }
     }
 
-    /// A plug-in check has ended.
+    /// Records the result of a plug-in check.
     pub(crate) fn checked(&self, check: CheckView) {
         self.lock().checks.insert(check.check.clone(), check);
     }
 
-    /// GPUs are cut into these.
+    /// Records the MIG devices of this node.
     pub(crate) fn cut(&self, mig_devices: Vec<MigView>) {
         self.lock().mig_devices = mig_devices;
     }
 
-    /// A file system has this much room.
+    /// Records the available space of a file system.
     pub(crate) fn has_room(&self, room: RoomView) {
         self.lock().rooms.insert(room.place.clone(), room);
     }
 
-    /// The host is this busy.
+    /// Records the load of the host.
     pub(crate) fn is_busy(&self, host: HostView) {
         self.lock().host = host;
     }
 
-    /// All of it, as it is now.
+    /// Returns a copy of all counters.
     pub(crate) fn read(&self) -> Counts {
         self.lock().clone()
     }
 }
 
 impl Counts {
-    /// A sighting counts once in each of its series, however many of its marks say the same.
+    /// Counts a sighting once in each of its series, even if several of its marks belong to the same series.
     fn mark(&mut self, sighting: &Sighting) {
         let (kind, entity) = named(&sighting.entity);
         let synthetic = sighting.synthetic;
@@ -247,7 +247,8 @@ fn role(role: Role) -> &'static str {
     }
 }
 
-/// Kind and name. Generations are left out: they would make a new series after every restart.
+/// Returns kind and name of an entity. Generations are left out, because they would make a new series after every
+/// restart.
 fn named(entity: &Entity) -> (&'static str, String) {
     match entity {
         Entity::Node { node } => ("node", node.to_string()),
@@ -305,7 +306,7 @@ mod tests {
         assert_eq!(codes.collect::<Vec<_>>(), wanted);
     }
 
-    /// What the driver writes of one failure: a line with a number, and one without.
+    /// The driver's lines about one failure: one with a code, and one without.
     #[test]
     fn all_that_is_said_of_one_failure_of_a_device_is_one_series() {
         let board = Board::default();

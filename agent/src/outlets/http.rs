@@ -1,4 +1,4 @@
-//! `GET /metrics` over HTTP/1.1. One answer a connection; connections are bounded in number and time.
+//! `GET /metrics` over HTTP/1.1: one response per connection; connections are bounded in number and time.
 
 use std::convert::Infallible;
 use std::io;
@@ -20,17 +20,16 @@ use super::prometheus;
 use super::snapshot::Snapshots;
 use crate::door::attend;
 
-/// Connections at a time. More wait in the kernel's queue.
+/// Maximum concurrent connections. Further ones wait in the kernel's backlog.
 const CONNECTIONS: usize = 8;
-/// How long one connection may take, from its first byte to the last of the answer.
+/// Deadline of one connection, from its first byte to the last of the response.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Bytes of a request that are read at most (the least that the library allows).
+/// Maximum bytes of a request (the minimum that the library allows).
 const REQUEST_BYTES: usize = 8 << 10;
-/// The running outlet.
+/// Running metrics endpoint.
 #[derive(Debug)]
 pub(crate) struct Serving {
     task: JoinHandle<()>,
-    /// Where it listens.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "the log tells people; only tests have to ask")
@@ -39,14 +38,14 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Ends it and everything it holds.
+    /// Stops the endpoint and closes its connections.
     pub(crate) async fn end(self) {
         self.task.abort();
         let _ = self.task.await;
     }
 }
 
-/// Begins to serve.
+/// Starts the metrics endpoint.
 pub(crate) async fn serve(address: &str, snapshots: Snapshots) -> io::Result<Serving> {
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
@@ -144,7 +143,7 @@ mod tests {
         serving.end().await;
     }
 
-    /// RG-9: who says nothing has a deadline, and then the next one is served.
+    /// RG-9: an idle connection has a deadline, and then the next one is served.
     #[tokio::test]
     async fn scrapers_that_never_ask_do_not_keep_others_out_for_long() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! The socket in the state directory at which the agent tells everything of itself, as one JSON document a connection.
+//! Local status socket in the state directory: the agent's view as one JSON document per connection.
 //!
-//! Only its own user and root may ask: the file is theirs alone, and whoever connects is asked for by the kernel as well,
-//! because a file has its mode only after it is there. The path is taken through the directory's handle, so that a state
-//! directory may have a longer name than a socket's address has room for.
+//! Only the agent's own user and root may query: the file's mode allows no other user, and the peer's credentials are
+//! checked as well, because the mode is set only after the file exists. The path goes through the directory's
+//! descriptor, so that a state directory may have a longer name than a socket address can hold.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read};
@@ -21,25 +21,25 @@ use super::view::{AgentView, LocalError};
 use crate::door::attend;
 
 const NAME: &str = "agent.sock";
-/// Connections at a time.
+/// Maximum concurrent connections.
 const CONNECTIONS: usize = 8;
-/// How long one answer may take to be read.
+/// Deadline for a client to read the response.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// An answer that is longer is none: some hundred pieces of evidence have a few kilobytes each.
+/// Maximum bytes of a response: some hundred evidence records have a few kilobytes each.
 const ANSWER_BYTES: u64 = 64 << 20;
-/// The socket; the file goes when this does.
+/// Local status socket; its file is removed on drop.
 #[derive(Debug)]
 pub(crate) struct LocalSocket {
     path: PathBuf,
     task: JoinHandle<()>,
 }
 
-/// A short name of a socket in a folder for as long as its handle is open.
+/// Returns a short path of a socket in a folder; valid while the folder's handle is open.
 pub(crate) fn through(folder: &File, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
 }
 
-/// Listens at a socket that is its user's alone; whoever had the name before is dead.
+/// Listens on a socket that only its own user may open; replaces the socket of a dead process.
 pub(crate) fn listen(state_dir: &Path, name: &str) -> io::Result<(PathBuf, UnixListener)> {
     let path = state_dir.join(name);
     let _ = fs::remove_file(&path);
@@ -49,27 +49,27 @@ pub(crate) fn listen(state_dir: &Path, name: &str) -> io::Result<(PathBuf, UnixL
     Ok((path, listener))
 }
 
-/// Whether who is connected is this process's user or root, by the kernel's word.
+/// Returns true if the peer is this process's user or root, by the kernel's credentials.
 pub(crate) fn is_own_user(stream: &UnixStream) -> io::Result<bool> {
     let asker = stream.peer_cred()?.uid();
     Ok(asker == 0 || asker == geteuid().as_raw())
 }
 
 impl LocalSocket {
-    /// Begins to answer. The caller owns the state directory: what stands at the socket's place is of an agent that died.
+    /// Starts to serve. The caller owns the state directory, so an existing socket file belongs to a dead agent.
     pub(crate) fn start(state_dir: &Path, snapshots: Snapshots) -> io::Result<Self> {
         let (path, listener) = listen(state_dir, NAME)?;
         let task = tokio::spawn(attend(listener, CONNECTIONS, DEADLINE, move |stream| {
             let snapshots = snapshots.clone();
             async move {
-                // Who asked has gone, or reads too slowly; nobody else is concerned.
+                // The client is gone or reads too slowly; other connections are unaffected.
                 let _ = answer(stream, &snapshots).await;
             }
         }));
         Ok(Self { path, task })
     }
 
-    /// Ends it and everything it holds.
+    /// Stops the socket and closes its connections.
     pub(crate) async fn end(mut self) {
         self.task.abort();
         let _ = (&mut self.task).await;
@@ -92,7 +92,7 @@ async fn answer(mut stream: UnixStream, snapshots: &Snapshots) -> io::Result<()>
     stream.shutdown().await
 }
 
-/// Asks the agent that runs in a state directory. Waits at most for `deadline`.
+/// Queries the agent of a state directory. Waits at most `deadline`.
 pub fn ask(state_dir: &Path, deadline: Duration) -> Result<AgentView, LocalError> {
     let path = || state_dir.to_owned();
     let absent = |source| LocalError::Absent { path: path(), source };

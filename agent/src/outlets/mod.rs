@@ -1,14 +1,13 @@
-//! What the agent tells of itself to whoever asks on this node: numbers for Prometheus over HTTP, everything as JSON over
-//! a Unix socket in the state directory; and what it pushes, where that is wanted, to an OpenTelemetry collector. None needs a
-//! controller.
+//! Outlets of the agent: metrics for Prometheus over HTTP, the full view as JSON over a Unix socket in the state
+//! directory, and optional OTLP export to an OpenTelemetry collector. None requires a controller.
 //!
 //! Invariants:
-//! - An answer is made from what the agent remembers. Nobody who asks makes the agent call a driver, read a disk or wait
-//!   for one of its parts; locks are held for a copy.
-//! - Who asks slowly, or never reads the answer, holds up nobody: connections are bounded in number and time.
+//! - A response is built from state in memory. No query makes the agent call a driver, read a disk or wait for one of
+//!   its parts; locks are held only for a copy.
+//! - A slow client delays no other: connections are bounded in number and time.
 //!
-//! Absent: remote write, HTTPS and authentication of the numbers (listen on loopback, or behind something that has
-//! them).
+//! Absent: remote write, HTTPS and authentication of the metrics endpoint (listen on loopback, or behind a proxy that
+//! has them).
 
 mod board;
 mod http;

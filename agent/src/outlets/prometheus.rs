@@ -1,14 +1,13 @@
-//! The numbers in the text format that Prometheus reads (version 0.0.4).
+//! Metrics in the text format of Prometheus (version 0.0.4).
 
 use std::fmt::Write as _;
 
 use super::numbers::{Family, Kind, families};
 use super::view::AgentView;
 
-/// The content type of the text.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// All numbers of an agent.
+/// Renders all metrics of an agent.
 pub(super) fn render(view: &AgentView) -> String {
     let mut text = String::new();
     for family in families(view) {
@@ -35,7 +34,7 @@ fn write(text: &mut String, family: &Family) {
     }
 }
 
-/// Names of devices and jobs come from outside.
+/// Escapes a label value: names of devices and jobs are foreign text.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::*;
 
-/// What the format's own text and promtool's linter would say against a page. Nothing when it is fine.
+/// Mistakes of a page by the format's own text and promtool's linter; empty if there are none.
 fn mistakes(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut helps: BTreeMap<String, String> = BTreeMap::new();
@@ -140,7 +140,7 @@ fn the_page_is_what_the_format_and_the_linter_want() {
     }
 }
 
-/// The linter of those who read the page: `promtool`, or what `PROMTOOL` names.
+/// Linter `promtool`, or the program that `PROMTOOL` names.
 #[test]
 fn promtool_has_nothing_to_say() {
     let folder = tempfile::tempdir().unwrap();

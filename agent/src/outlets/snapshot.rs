@@ -1,4 +1,4 @@
-//! From the parts of a running agent to one view of it.
+//! Collection of the state of a running agent's parts into one view.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::lease::RankLease;
 use crate::ranks::Roster;
 use crate::spool::Spool;
 
-/// Makes views. Cheap to clone.
+/// Source of views. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshots {
     pub(crate) node: NodeId,
@@ -27,15 +27,15 @@ pub(crate) struct Snapshots {
     pub(crate) knowledge: Knowledge,
     pub(crate) stop: Stop,
     pub(crate) network: Network,
-    /// Whether faults may be injected.
+    /// True if faults may be injected.
     pub(crate) injection: bool,
     pub(crate) rank_rights: RankRightsView,
-    /// What is exported, if it is.
+    /// Export queue; `None` if OTLP export is disabled.
     pub(crate) otlp: Option<LogQueue>,
 }
 
 impl Snapshots {
-    /// The agent as it is now. Waits for nothing but locks that are held for a copy.
+    /// Returns the agent's current view. Waits only for locks that are held for a copy.
     pub(crate) fn take(&self) -> AgentView {
         let counts = self.board.read();
         let looks = self.stop.looks().into_iter();
@@ -78,7 +78,7 @@ impl Snapshots {
     }
 }
 
-/// How the identity stands, where there is one.
+/// Returns the state of the identity, if there is one.
 fn identity(network: &Network) -> Option<IdentityView> {
     let standing = network.identity()?.standing()?;
     let refusals = network.refusals().counts().into_iter();

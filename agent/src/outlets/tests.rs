@@ -1,4 +1,4 @@
-//! What the tests of the outlets share.
+//! Fixtures that the outlet tests share.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::ranks::Roster;
 use crate::sighting::Sighting;
 use crate::spool::Spool;
 
-/// An agent that has seen something of everything; its spool lies in `folder`.
+/// An agent with evidence of every kind; its spool lies in `folder`.
 pub(crate) fn snapshots(folder: &Path) -> Snapshots {
     let node = NodeId::from("a");
     let spool = Spool::open(&folder.join("spool.redb"), node.clone(), 1 << 20).expect("a new spool opens");
@@ -31,7 +31,7 @@ pub(crate) fn snapshots(folder: &Path) -> Snapshots {
         node: node.clone(),
         device: Device {
             kind: DeviceKind::Gpu,
-            // As hostile as a name can be.
+            // A hostile name.
             address: "00\"00:\\9b\n:00".to_owned(),
         },
     };

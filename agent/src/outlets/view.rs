@@ -1,4 +1,4 @@
-//! The agent as it describes itself. The same structure feeds the numbers and the answer at the socket.
+//! View of a running agent. The same structure feeds the metrics and the local status socket.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,371 +9,353 @@ use serde::{Deserialize, Serialize};
 
 use crate::inject::Injected;
 
-/// Everything an agent tells of itself.
+/// State of an agent at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentView {
-    /// The node's name.
     pub node: NodeId,
-    /// Version of the agent.
     pub version: String,
-    /// Its process id.
     pub pid: u32,
-    /// When it started, on the node's clock.
+    /// Start time, on the node's clock.
     pub started: Timestamp,
-    /// When this was told, on the node's clock.
+    /// Time of this view, on the node's clock.
     pub now: Timestamp,
-    /// What its lines are tried against.
+    /// Catalogue in use.
     pub catalogue: CatalogueView,
-    /// Its identity, where it has one.
+    /// Identity; absent if the agent has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<IdentityView>,
-    /// The session with the controller.
     pub uplink: UplinkView,
-    /// How long ranks may run without it.
+    /// Lease on ranks without the controller.
     #[serde(default)]
     pub lease: LeaseView,
-    /// Evidence on disk.
     pub spool: SpoolView,
-    /// Pieces of evidence that were dropped before the spool since the agent started.
+    /// Number of evidence records dropped before the spool since the agent started.
     pub dropped: u64,
-    /// Its collectors, by name.
+    /// Collectors, by name.
     pub collectors: Vec<CollectorView>,
-    /// Pieces of evidence since the agent started, by the collector that saw them.
+    /// Number of evidence records since the agent started, by source.
     pub evidence: BTreeMap<Source, u64>,
-    /// Gaps since the agent started, by the collector that told them.
+    /// Gaps since the agent started, by source.
     pub gaps: BTreeMap<Source, GapView>,
-    /// Counts by failure class and what it is about.
+    /// Counts by failure class and entity.
     pub series: Vec<SeriesView>,
-    /// Counts by the driver's own numbers and what they are about.
+    /// Counts by driver error code and entity.
     pub codes: Vec<CodeView>,
-    /// Marks that found no room among the series.
+    /// Number of marks beyond the limit of series.
     pub series_beyond_limit: u64,
-    /// Whether faults may be injected.
+    /// True if faults may be injected.
     pub injection: bool,
-    /// Injections since the agent started, by kind.
+    /// Number of injections since the agent started, by kind.
     pub injections: BTreeMap<String, u64>,
-    /// The newest injections, oldest first.
+    /// Newest injections, oldest first.
     pub newest_injections: Vec<Injected>,
     /// Ranks that run.
     pub ranks: Vec<RankView>,
     /// Rights and lease of ranks; absent from older agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank_rights: Option<RankRightsView>,
-    /// File systems whose room is watched, the agent's own among them.
+    /// Watched file systems, the agent's own among them.
     #[serde(default)]
     pub rooms: Vec<RoomView>,
-    /// How busy the host is.
     #[serde(default)]
     pub host: HostView,
-    /// What became of what is exported by OTLP, where that is switched on.
+    /// Counters of the OTLP export; absent if it is disabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub otlp: Option<OtlpView>,
-    /// MIG devices, where GPUs are cut into some.
+    /// MIG devices; empty if no GPU is partitioned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mig_devices: Vec<MigView>,
-    /// Plug-in checks as they last came out.
+    /// Latest result of each plug-in check.
     pub checks: Vec<CheckView>,
-    /// The newest evidence that speaks of failures, oldest first. Numbered from 1 in the order in which this process saw
-    /// it; these are not the numbers of the spool.
+    /// Newest classified evidence and rank exits, oldest first. Numbered from 1 since the agent started; these are not
+    /// the sequence numbers of the spool.
     pub findings: Vec<Evidence>,
 }
 
-/// Rights and lease of the ranks of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankRightsView {
-    /// User that ranks run as unless their job names one; the agent's own when absent.
+    /// User that ranks run as unless their job names one; absent: the agent's own.
     pub user: Option<String>,
-    /// Whether that is another user than the agent's, which cannot read the agent's files.
+    /// True if `user` is not the agent's user, so that ranks cannot read the agent's files.
     pub are_separate: bool,
-    /// The control group below which ranks run; absent where the agent may create none.
+    /// Control group below which ranks run; absent if the agent cannot create one.
     pub cgroup: Option<PathBuf>,
-    /// How long ranks run on after the agent's last sign of life, milliseconds.
+    /// Time for which ranks continue without the agent, in milliseconds.
     pub lease_ms: u64,
 }
 
-/// The catalogue that is in force.
+/// Catalogue in use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CatalogueView {
-    /// The same for the same signatures, classes and codes, 16 hexadecimal digits.
+    /// Digest of signatures, classes and codes: 16 hexadecimal digits.
     pub version: String,
-    /// Signatures in it.
+    /// Number of signatures.
     pub signatures: u64,
-    /// Files besides the built-in ones.
+    /// Files in addition to the built-in ones.
     pub files: Vec<PathBuf>,
-    /// When it was read, on the node's clock.
+    /// Load time, on the node's clock.
     pub loaded: Timestamp,
-    /// How often one was taken into use since the agent started.
+    /// Number of successful loads since the agent started.
     pub loads: u64,
-    /// How often files were refused.
+    /// Number of refused loads.
     pub refused: u64,
-    /// The newest time that files were refused.
     pub newest_refusal: Option<RefusedView>,
 }
 
-/// The identity that is in force.
+/// Identity in use.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdentityView {
-    /// The name in its certificate.
+    /// Name in the certificate.
     pub name: String,
-    /// Until when that is valid.
+    /// Expiry of the certificate.
     pub valid_until: Timestamp,
-    /// How often changed files were refused since the agent started.
+    /// Number of refused reloads of changed files since the agent started.
     pub refused_files: u64,
-    /// Connections and calls that were refused since the agent started, by reason.
+    /// Number of refused connections and calls since the agent started, by reason.
     pub refusals: BTreeMap<String, u64>,
 }
 
-/// Files that were refused.
+/// Refused load of catalogue files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedView {
-    /// When, on the node's clock.
+    /// Time of the refusal, on the node's clock.
     pub at: Timestamp,
-    /// Every mistake on a line of its own: file, line, key, what is wrong and what to do.
+    /// All mistakes, one a line: file, line, key, problem and remedy.
     pub why: String,
 }
 
-/// The session with the controller.
+/// Session with the controller.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UplinkView {
     /// Address of the controller.
     pub controller: String,
-    /// Whether there is a session now.
+    /// True if there is a session.
     pub connected: bool,
-    /// Since when there is one, or none.
+    /// Time of the last change of `connected`.
     pub since: Timestamp,
-    /// Why the last one ended.
+    /// Reason for which the last session ended.
     pub problem: Option<String>,
 }
 
-/// How long ranks may run without a sign of the controller.
+/// Lease on ranks without the controller.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseView {
-    /// How long the lease lasts without a renewal, milliseconds.
+    /// Duration of the lease without a renewal, in milliseconds.
     pub length_ms: u64,
-    /// Time until ranks end unless it is renewed, milliseconds.
+    /// Time until ranks end unless the lease is renewed, in milliseconds.
     pub expires_in_ms: u64,
-    /// Whether ranks may run.
+    /// True if ranks may run.
     pub is_held: bool,
-    /// Nodes whose agents are asked while the controller does not answer.
+    /// Nodes of the agents that are queried while the controller does not answer.
     pub witnesses: Vec<NodeId>,
-    /// What their newest answers mean, while the controller does not answer.
+    /// Verdict from their newest answers, while the controller does not answer.
     pub verdict: Option<String>,
 }
 
-/// What became of what is exported by OTLP since the agent started.
+/// Counters of the OTLP export since the agent started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtlpView {
-    /// Where it goes.
+    /// Endpoint of the setting.
     pub endpoint: String,
-    /// Log records that wait.
+    /// Log records in the queue.
     pub waiting: u64,
-    /// Log records that were taken.
+    /// Log records that the server accepted.
     pub sent: u64,
-    /// Log records that the server refused out of exports that it took.
+    /// Log records that the server rejected in exports that it otherwise accepted.
     pub rejected: u64,
-    /// Log records that were given up: for want of room, or because the server would not take them.
+    /// Log records dropped because the queue was full or the export failed for good.
     pub dropped: u64,
-    /// Exports that failed, each try, of records and numbers.
+    /// Failed exports of records and metrics, counted for each attempt.
     pub failures: u64,
-    /// What the server last complained of; nothing once it is content again.
+    /// Message of the last failure; absent after a success.
     pub problem: Option<String>,
 }
 
-/// The spool as it is now.
+/// Current state of the spool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpoolView {
     /// Bytes in use.
     pub bytes: u64,
-    /// Bytes from which on samples and progress go first.
+    /// Bytes above which samples and progress are dropped first.
     pub limit_bytes: u64,
-    /// Newest number that is on disk.
+    /// Newest sequence number on disk.
     pub last: u64,
-    /// Newest number that may have been sent.
+    /// Newest sequence number that may have been sent.
     pub sent: u64,
-    /// Newest number that the controller has journalled.
+    /// Newest sequence number that the controller has journalled.
     pub acknowledged: u64,
 }
 
-/// A collector.
+/// Schedule of one collector.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectorView {
-    /// Its name.
+    /// Name of the collector.
     pub collector: String,
-    /// When it last ended a look.
+    /// End of the last poll.
     pub last_look: Timestamp,
-    /// When the next is due.
+    /// Due time of the next poll.
     pub next_look: Timestamp,
 }
 
-/// What a collector could not see.
+/// Gaps in the evidence of one source.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GapView {
-    /// Gaps that were told.
+    /// Number of gaps.
     pub count: u64,
-    /// Records that were lost, where that was known.
+    /// Number of lost records, as far as known.
     pub lost: u64,
-    /// When the newest was told.
+    /// Time of the newest gap.
     pub at: Timestamp,
-    /// The newest, as a sentence.
+    /// Text of the newest gap.
     pub what: String,
 }
 
-/// How often one failure class was seen of one thing.
+/// Count of one failure class on one entity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesView {
-    /// The failure class.
     pub class: String,
-    /// Its part in a failure, as far as one line can tell.
+    /// Role in a failure, as far as one line shows it.
     pub role: String,
-    /// Kind of what it is about: node, gpu, nic, nvswitch, disk, rank, job, unknown.
+    /// Kind of the entity: node, gpu, nic, nvswitch, disk, rank, job, unknown.
     pub kind: String,
-    /// What it is about: an address, `job/rank`, a name.
+    /// Entity: an address, `job/rank`, or a name.
     pub entity: String,
-    /// Whether it is the work of an injection or a simulation.
+    /// True if an injection or a simulation caused it.
     pub synthetic: bool,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
-    /// When last.
+    /// Time of the last occurrence.
     pub last: Timestamp,
 }
 
-/// How often a driver's own number was seen of one thing.
+/// Count of one driver error code on one entity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeView {
-    /// Whose number it is: xid, sxid.
+    /// Code family: xid, sxid.
     pub family: String,
-    /// The number.
+    /// Error code of the driver.
     pub code: String,
-    /// Kind of what it is about, as in [`SeriesView`].
+    /// Kind of the entity, as in [`SeriesView`].
     pub kind: String,
-    /// What it is about, as in [`SeriesView`].
+    /// Entity, as in [`SeriesView`].
     pub entity: String,
-    /// Whether it is the work of an injection or a simulation.
+    /// True if an injection or a simulation caused it.
     pub synthetic: bool,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
 }
 
-/// A rank that runs.
+/// Rank that runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankView {
-    /// Which one.
     pub rank: RankRef,
-    /// Its process id.
     pub pid: u32,
-    /// Newest step it reported.
+    /// Newest step that it reported.
     pub step: Option<Step>,
-    /// Children that have ended and that it does not wait for.
+    /// Number of ended child processes that it has not waited for.
     #[serde(default)]
     pub dead_children: u64,
-    /// Where it, a thread or a child of it is blocked in the kernel, if that lasts.
+    /// Kernel location in which it, a thread or a child of it is blocked, if that lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<String>,
 }
 
-/// A file system that the agent watches.
+/// Watched file system.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RoomView {
-    /// A folder on it.
+    /// Folder on the file system.
     pub place: PathBuf,
-    /// Part of its bytes that is available.
+    /// Available fraction of its bytes, 0 to 1.
     pub available: f64,
-    /// The same in bytes.
     pub available_bytes: u64,
-    /// Part of its files that it can hold yet.
+    /// Available fraction of its inodes, 0 to 1.
     pub inodes_available: f64,
 }
 
-/// How busy the host is. What the kernel does not tell is absent.
+/// Load of the host. Values that the kernel does not provide are absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostView {
-    /// Part of its memory that is available.
+    /// Available fraction of the memory, 0 to 1.
     pub memory_available: Option<f64>,
-    /// Runnable threads per processor, over 5 minutes.
+    /// Runnable threads per processor, 5-minute average.
     pub load_per_processor: Option<f64>,
-    /// Time that tasks waited for something.
+    /// Pressure by resource.
     pub pressures: Vec<PressureView>,
 }
 
-/// Time that tasks waited for one resource (`/proc/pressure`).
+/// Pressure stall of one resource (`/proc/pressure`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PressureView {
-    /// cpu, io, memory.
+    /// Resource: cpu, io or memory.
     pub resource: String,
-    /// `full`: every task waited; `some`: at least one did.
+    /// `full`: all tasks waited; `some`: at least one did.
     pub who: String,
-    /// Percent of the last 10 s.
+    /// Percentage of the last 10 s.
     pub percent: f64,
-    /// Whether that was told as too much, and has not been told as over.
+    /// True if high pressure was reported and has not cleared since.
     pub high: bool,
 }
 
-/// A MIG device: a part of a GPU. What its driver does not tell is absent.
+/// MIG device: a partition of a GPU. Values that the driver does not provide are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigView {
     /// PCI address of the GPU.
     pub gpu: String,
-    /// That address, the GPU instance and the compute instance: `0000:9b:00/5/0`.
+    /// PCI address, GPU instance and compute instance: `0000:9b:00/5/0`.
     pub address: String,
-    /// What programs choose it by.
+    /// UUID by which programs select it.
     pub uuid: Option<String>,
-    /// Bytes of memory that it has.
+    /// Memory size in bytes.
     pub memory_bytes: Option<u64>,
-    /// Bytes of them in use.
+    /// Used memory in bytes.
     pub memory_used_bytes: Option<u64>,
     /// Uncorrected errors of its caches since the driver was loaded.
     pub ecc_uncorrected: Option<u64>,
-    /// Processes that compute on it.
+    /// Number of compute processes.
     pub processes: Option<u64>,
-    /// Whether a scenario makes it up.
+    /// True if a scenario simulates it.
     #[serde(default)]
     pub synthetic: bool,
 }
 
-/// A plug-in check.
+/// Result of a plug-in check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckView {
-    /// Its name.
+    /// Name of the check.
     pub check: String,
     /// 0 ok, 1 warning, 2 critical, 3 unknown.
     pub status: u8,
-    /// Its first line.
+    /// First line of its output.
     pub text: String,
-    /// When it last ended.
+    /// End of the last run.
     pub at: Timestamp,
-    /// How long it took, seconds.
+    /// Duration of the last run, in seconds.
     pub took_s: f64,
-    /// The values that it told, by label, in the units of the check.
+    /// Reported values by label, in the units of the check.
     pub values: BTreeMap<String, f64>,
 }
 
-/// Why an agent could not be asked.
+/// Failure to query an agent.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
-    /// There is no socket, or nobody listens at it.
+    /// There is no socket, or no process listens on it.
     #[error("no agent answers in the state directory {path}")]
     Absent {
-        /// The state directory.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// It did not answer in time, or broke off.
+    /// The response was late or incomplete.
     #[error("the agent in the state directory {path} does not finish its answer")]
     Broken {
-        /// The state directory.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// Its answer is not understood.
+    /// The response cannot be decoded.
     #[error("the answer of the agent in the state directory {path} is not understood")]
     Foreign {
-        /// The state directory.
         path: PathBuf,
-        /// Why.
         #[source]
         source: serde_json::Error,
     },

@@ -1,4 +1,4 @@
-//! Paths: there, readable, writable, with room.
+//! Checks of paths: present, readable, writable, with free space.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -44,7 +44,7 @@ fn readable(path: &Path) -> Check {
             }
             return Ok("a folder that can be listed");
         }
-        // A pipe without a writer would wait for one.
+        // Without it, opening a pipe would wait for a writer.
         let mut options = OpenOptions::new();
         let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
         let _ = options
@@ -60,7 +60,7 @@ fn readable(path: &Path) -> Check {
     }
 }
 
-/// What the operating system said, as a check that failed.
+/// Converts an error of the operating system to a failed check.
 pub(super) fn refused(check: Check, path: &Path, problem: &io::Error) -> Check {
     match problem.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
@@ -126,7 +126,7 @@ fn writable(path: &Path) -> Check {
     }
 }
 
-/// Removed whatever happens.
+/// File that is removed on drop.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {

@@ -1,5 +1,5 @@
-//! GPUs, their driver and their library: asked once, read-only, by the process that calls the library for agents as well.
-//! It can be killed; the thread that waits for it may be left behind.
+//! Checks of GPUs, their driver and library: one read-only poll by the process that calls the library for agents too.
+//! That process can be killed; the thread that waits for it may be abandoned.
 
 use nvml_wrapper::error::NvmlError;
 
@@ -8,7 +8,7 @@ use super::{Check, Need, Verdict};
 use crate::collectors::Stop;
 use crate::collectors::gpu::{Answer, DeviceLook, Outcome, Process, Worker};
 
-/// What came of the question: devices and the version of the library's driver, or a call that hangs, or no library.
+/// Pending poll result: devices and driver version, a call that hangs, or no library.
 pub(super) type Asked = Probe<Answer>;
 
 pub(super) fn start(need: &Need) -> Asked {
@@ -16,10 +16,10 @@ pub(super) fn start(need: &Need) -> Asked {
         words: need.gpu_process.clone(),
         environment: Vec::new(),
     };
-    // It is asked for longer than one call of it may take.
+    // Longer than the process's own deadline for one call.
     let deadline = need.deadline;
     Probe::start(move || {
-        // Asked once: there is no next time to wait for.
+        // Polled once, so that no retry pause applies.
         match Worker::new(process, deadline, deadline).look(&Stop::default()) {
             Outcome::Answer(answer) => answer,
             Outcome::Paused | Outcome::Stopped => Answer::Absent("it was not asked".to_owned()),
@@ -57,19 +57,20 @@ pub(super) fn finish(asked: Asked, need: &Need) -> Vec<Check> {
     }
 }
 
-/// The version of the kernel's part of the driver, as it says itself.
+/// Returns the version of the driver's kernel module, as it reports it.
 pub(super) fn kernel_driver(need: &Need) -> Option<String> {
     let text = std::fs::read_to_string(need.proc_root.join("driver/nvidia/version")).ok()?;
     let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
-    // "... Kernel Module  535.104.05  Sat Aug ...", or "... Open Kernel Module for x86_64  550.54.14  Release Build ..."
+    // "... Kernel Module  535.104.05  Sat Aug ...", or "... Open Kernel Module for x86_64  550.54.14  Release Build
+    // ..."
     let version = |word: &&str| word.contains('.') && word.split('.').all(|part| part.parse::<u32>().is_ok());
     line.split_ascii_whitespace().find(version).map(str::to_owned)
 }
 
-/// No library, or one that does not start.
+/// Builds the check for a library that is missing or does not start.
 fn absent(count: Check, problem: &str, kernel: Option<&str>, need: &Need) -> Check {
     let wanted = need.gpus.filter(|wanted| *wanted > 0);
-    // The process tells what the library said in the words of the wrapper.
+    // The process passes on the error text of the wrapper.
     if problem.contains(&NvmlError::LibRmVersionMismatch.to_string()) {
         return count.of_class("driver-version-mismatch").bad(
             Verdict::Fail,

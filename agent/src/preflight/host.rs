@@ -1,4 +1,4 @@
-//! Memory, shared memory, limits and the clock of this node.
+//! Checks of memory, shared memory, limits and the clock of this node.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use crate::collectors::nic::rdma_ports;
 use crate::holders;
 use crate::words::gib;
 
-/// What a container is given for shared memory when nobody says more, bytes (Docker's `--shm-size`).
+/// Default size of a container's shared memory, bytes (Docker's `--shm-size`).
 const SHM_DEFAULT: u64 = 64 << 20;
-/// Open files that a process may have when nobody raised the limit (the kernel's `INR_OPEN_CUR`).
+/// Default limit of open files of a process (the kernel's `INR_OPEN_CUR`).
 const FILES_DEFAULT: u64 = 1024;
-/// An error of the clock that a person would notice between the logs of two nodes, microseconds.
+/// Clock error that is visible between the logs of two nodes, microseconds.
 const CLOCK_ERROR: i64 = 1_000_000;
 
 pub(super) fn checks(need: &Need) -> Vec<Check> {
@@ -27,7 +27,7 @@ pub(super) fn checks(need: &Need) -> Vec<Check> {
     checks
 }
 
-/// What the ranks need against what the kernel and the cgroup would give.
+/// Compares the memory that the ranks need with the host's and the cgroup's available memory.
 fn memory(need: &Need) -> Check {
     let check = Check::new("memory", "host", "host-oom-kill");
     let Some(free) = available(&need.proc_root, &need.sysfs_root) else {
@@ -52,7 +52,7 @@ fn memory(need: &Need) -> Check {
     }
 }
 
-/// The least of what the host has available and what each cgroup above this process still allows.
+/// Returns the least of the host's available memory and the room in each cgroup above this process, with its source.
 pub(crate) fn available(proc_root: &Path, sysfs_root: &Path) -> Option<(u64, String)> {
     let meminfo = fs::read_to_string(proc_root.join("meminfo")).ok()?;
     let line = meminfo.lines().find(|line| line.starts_with("MemAvailable:"))?;
@@ -60,14 +60,14 @@ pub(crate) fn available(proc_root: &Path, sysfs_root: &Path) -> Option<(u64, Str
     let host = (kib.saturating_mul(1024), "on the host".to_owned());
     let limits = cgroups(proc_root, sysfs_root).into_iter().filter_map(|folder| {
         let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
-        // "max" is no number, and no limit.
+        // "max" is not a number and means no limit.
         let room = number("memory.max")?.saturating_sub(number("memory.current")?);
         Some((room, format!("in the cgroup {}", folder.display())))
     });
     limits.chain([host]).min_by_key(|(bytes, _)| *bytes)
 }
 
-/// The folders of this process's cgroup (version 2) and of those above it.
+/// Returns the folders of this process's cgroup (version 2) and of its ancestors.
 fn cgroups(proc_root: &Path, sysfs_root: &Path) -> Vec<PathBuf> {
     let text = fs::read_to_string(proc_root.join("self/cgroup")).unwrap_or_default();
     let Some(own) = text.lines().find_map(|line| line.strip_prefix("0::/")) else {
@@ -115,7 +115,7 @@ fn open_files() -> Check {
     }
 }
 
-/// RDMA pins the memory that it works on.
+/// Checks the locked-memory limit, because RDMA pins the memory that it works on.
 fn locked_memory() -> Check {
     let check = Check::new("limit", "locked memory", "ib-rdma-error");
     match getrlimit(Resource::Memlock).current {

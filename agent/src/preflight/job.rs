@@ -1,8 +1,9 @@
-//! What a job itself tells of its needs, and what must be equal wherever its ranks run.
+//! Requirements that follow from a job's launch, and the values that must be equal wherever its ranks run.
 //!
-//! From the command: the program, a script, a module (`python -m`), the working directory, the checkpoint store. What no command
-//! tells the job may say in its environment: modules in `RANKGUARD_PREFLIGHT_IMPORTS` (separated by commas), paths in
-//! `RANKGUARD_PREFLIGHT_PATHS` (by colons). Absent: containers' own programs, data that only the program knows.
+//! From the command: the program, a script, a module (`python -m`), the working directory, the checkpoint store. The
+//! job may declare further ones in its environment: modules in `RANKGUARD_PREFLIGHT_IMPORTS` (separated by commas),
+//! paths in `RANKGUARD_PREFLIGHT_PATHS` (by colons). Absent: programs inside containers, data that only the program
+//! knows.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,21 +15,21 @@ use rankguard_model::{FailedCheck, Preflight};
 
 use super::{Check, Need, Surroundings, Verdict, gpu, preflight};
 
-/// Variables in which a job says what it needs besides.
+/// Variables in which a job declares further requirements.
 const IMPORTS: &str = "RANKGUARD_PREFLIGHT_IMPORTS";
 const PATHS: &str = "RANKGUARD_PREFLIGHT_PATHS";
-/// Most of a file that is digested.
+/// Most bytes of a file that are digested.
 const DIGESTED: u64 = 64 << 20;
-/// Longest value of a variable that is told as it is.
+/// Longest value of a variable that is reported unhashed, bytes.
 const SHORT: usize = 128;
 
-/// Variables that change what ranks do, by how they begin, and by name.
+/// Variables that change the behaviour of ranks, by prefix and by name.
 const PREFIXES: [&str; 9] = [
     "CUDA_", "FI_", "MKL_", "NCCL_", "OMP_", "PYTHON", "PYTORCH_", "TORCH_", "UCX_",
 ];
 const NAMES: [&str; 3] = ["LD_LIBRARY_PATH", "LD_PRELOAD", "PATH"];
 
-/// Looks at this node for a job: the checks that failed, and what must be equal on all its nodes.
+/// Checks this node for a job. Returns the failed checks, and the values that must be equal on all its nodes.
 pub(crate) fn for_job(wanted: &Preflight, node: &Need) -> (Vec<FailedCheck>, BTreeMap<String, String>) {
     let need = need(wanted, node);
     let checks = preflight(&need);
@@ -66,7 +67,7 @@ fn need(wanted: &Preflight, node: &Need) -> Need {
             .iter()
             .map(|path| place(workdir.as_deref(), path))
             .collect(),
-        // A relative program is looked for from where the ranks stand.
+        // A relative program path is resolved from the ranks' working directory.
         commands: program
             .map(|program| match program.contains('/') {
                 true => place(workdir.as_deref(), &program).display().to_string(),
@@ -91,7 +92,8 @@ fn is_python(program: &str) -> bool {
         .is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
-/// The file that a Python is given to run: the first word that is no option, unless a module or a program text comes first.
+/// Returns the script of a Python command: the first word that is not an option, unless a module or program text
+/// precedes it.
 fn script(wanted: &Preflight) -> Option<PathBuf> {
     let (program, words) = wanted.command.split_first()?;
     if !is_python(program) {
@@ -113,7 +115,7 @@ fn place(workdir: Option<&Path>, path: &str) -> PathBuf {
     workdir.map_or_else(|| PathBuf::from(path), |workdir| workdir.join(path))
 }
 
-/// What must be equal. What cannot be read is absent, which is a difference, too.
+/// Returns the values that must be equal. A value that cannot be read is absent, which is a difference too.
 fn environment(wanted: &Preflight, need: &Need, checks: &[Check]) -> BTreeMap<String, String> {
     let mut told = BTreeMap::new();
     let ok = |name: &str| {
@@ -123,7 +125,7 @@ fn environment(wanted: &Preflight, need: &Need, checks: &[Check]) -> BTreeMap<St
             .collect::<Vec<_>>()
     };
     for check in ok("command") {
-        // What the check found is where the program is; it may lie elsewhere on another node and be the same.
+        // The check found the program's path, which may differ between nodes for the same program.
         told.extend(digest(Path::new(&check.found)).map(|digest| ("program".to_owned(), digest)));
     }
     if let Some(script) = script(wanted) {
@@ -145,7 +147,7 @@ fn environment(wanted: &Preflight, need: &Need, checks: &[Check]) -> BTreeMap<St
         let value = value.to_string_lossy();
         told.insert(format!("env {name}"), shown(&value));
     }
-    // What the job sets stands before what the agent has.
+    // A variable of the job overrides the agent's own.
     for (name, value) in wanted.env.iter().filter(|(name, _)| matters(name)) {
         told.insert(format!("env {name}"), shown(value));
     }

@@ -1,11 +1,12 @@
-//! Before a job starts: whether this node has what the job needs.
+//! Preflight: checks that this node has what a job needs before it starts.
 //!
-//! Everything is looked at from here and nothing is changed, but for a file of 4 KiB that is written, synced and removed
-//! where the job will write. What may not answer (a file system whose server is gone, a driver, a name service, a Python
-//! that imports for minutes) is asked on a thread or in a process of its own, with a deadline; no answer is told as
-//! unknown. Each check names the failure class that it prevents, and with it the categories of published taxonomies.
+//! Nothing is changed, except that a file of 4 KiB is written, synced and removed in the job's writable folders. Checks
+//! that may block (a file system with a dead server, a driver, a name service, a slow Python import) run on a thread or
+//! in a process of their own, with a deadline. Each check names the failure class that it prevents, and with it the
+//! categories of published taxonomies.
 //!
-//! Before a generation starts the controller may ask for the same of the job itself; it compares what must be equal.
+//! Before a generation starts the controller may request the same for the job itself; it compares the values that must
+//! be equal on all nodes.
 
 mod files;
 mod gpu;
@@ -25,47 +26,47 @@ use serde::Serialize;
 
 use crate::Knowledge;
 
-/// What a job needs of a node. What is empty or absent is not asked for.
+/// Requirements of a job on a node. Empty or absent ones are not checked.
 #[derive(Debug, Clone)]
 pub struct Need {
-    /// Files and folders that must be there and readable.
+    /// Files and folders that must exist and be readable.
     pub paths: Vec<PathBuf>,
-    /// Folders that must be there and writable: checkpoints, logs.
+    /// Folders that must exist and be writable: checkpoints, logs.
     pub write_paths: Vec<PathBuf>,
     /// Programs that must be found and executable.
     pub commands: Vec<String>,
     /// Python modules that must be importable.
     pub imports: Vec<String>,
-    /// The Python that is asked for them.
+    /// Python interpreter that imports them.
     pub python: String,
-    /// Where that Python looks for them, and where it stands; this process's own when absent.
+    /// Environment and working directory of that Python; those of this process if absent.
     pub surroundings: Surroundings,
     /// TCP ports of this node that must be free.
     pub ports: Vec<u16>,
     /// Host names that must resolve.
     pub hosts: Vec<String>,
-    /// GPUs that must be there.
+    /// Number of GPUs that must be present.
     pub gpus: Option<u32>,
-    /// RDMA ports that must be active.
+    /// Number of RDMA ports that must be active.
     pub links: Option<u32>,
-    /// Room that each writable folder must have, bytes.
+    /// Free space that each writable folder must have, bytes.
     pub disk_bytes: Option<u64>,
-    /// Room that /dev/shm must have, bytes.
+    /// Free space that /dev/shm must have, bytes.
     pub shm_bytes: Option<u64>,
     /// Host memory that all ranks of this node need, bytes.
     pub memory_bytes: Option<u64>,
-    /// Longest wait for anything that may not answer.
+    /// Time limit of each check that may block, 30 s by default.
     pub deadline: Duration,
-    /// The procfs tree.
+    /// Root of procfs.
     pub proc_root: PathBuf,
-    /// The sysfs tree.
+    /// Root of sysfs.
     pub sysfs_root: PathBuf,
-    /// The shared memory file system.
+    /// Mount point of the shared memory file system.
     pub shm_root: PathBuf,
-    /// Program and words of the process that calls the GPU library, as in [`crate::Settings::gpu_process`]; it gives up a
-    /// call sooner than [`Need::deadline`]. GPUs are not asked when empty.
+    /// Command of the process that calls the GPU library, as in [`crate::Settings::gpu_process`]; it gives up a call
+    /// sooner than [`Need::deadline`]. GPUs are not checked if it is empty.
     pub gpu_process: Vec<OsString>,
-    /// The catalogue that tells in which categories of published taxonomies a class stands.
+    /// Catalogue with the taxonomy categories of each class.
     pub knowledge: Knowledge,
 }
 
@@ -95,53 +96,52 @@ impl Default for Need {
     }
 }
 
-/// What the programs of a job find around them.
+/// Environment and working directory of a job's programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// Variables besides those of this process.
     pub env: BTreeMap<String, String>,
-    /// Where they stand.
+    /// Working directory of the programs.
     pub workdir: Option<PathBuf>,
 }
 
 impl Surroundings {
-    /// Where programs are looked for.
+    /// Returns the search path of programs.
     fn path(&self) -> OsString {
         let own = self.env.get("PATH").map(OsString::from);
         own.or_else(|| std::env::var_os("PATH")).unwrap_or_default()
     }
 }
 
-/// How a check came out. The worse, the greater.
+/// Result of a check; the worse, the greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It is as it should be, or nobody asked for it.
+    /// The requirement is met, or absent.
     Ok,
-    /// The job will run, and may come to regret it.
+    /// The job will run, but may have trouble.
     Warn,
-    /// It cannot be told.
+    /// The check gave no answer.
     Unknown,
     /// The job would fail.
     Fail,
 }
 
-/// One check and how it came out.
+/// Completed check with its result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
-    /// What was looked at: `path`, `gpu`, `port` ...
+    /// Kind of the check: `path`, `gpu`, `port` ...
     pub check: &'static str,
-    /// Which one: the path, the device, the port.
+    /// Path, device or port that was checked.
     pub subject: String,
-    /// How it came out.
     pub verdict: Verdict,
-    /// What was found.
+    /// Description of the finding.
     pub found: String,
-    /// What to do about it; empty where nothing is.
+    /// Advice for the operator; empty if there is none.
     pub advice: String,
-    /// The failure class that it prevents.
+    /// Failure class that the check prevents.
     pub class: ClassId,
-    /// The categories of each published taxonomy in which that class stands.
+    /// Categories of that class by published taxonomy.
     pub prevents: Shared<BTreeMap<String, Vec<String>>>,
 }
 
@@ -154,7 +154,7 @@ impl Check {
             verdict: Verdict::Ok,
             found: String::new(),
             advice: String::new(),
-            // Filled in when all checks are made.
+            // Filled in when all checks are complete.
             prevents: Shared::default(),
             class,
         }
@@ -174,16 +174,16 @@ impl Check {
         }
     }
 
-    /// The failure that was found is of another class than the one that was expected.
+    /// Replaces the expected class by the one of the failure that was found.
     fn of_class(mut self, class: &str) -> Self {
         self.class = ClassId::from(class);
         self
     }
 }
 
-/// Makes every check; waits a few times [`Need::deadline`] at most for each kind of them.
+/// Runs every check; takes at most a few times [`Need::deadline`] for each kind of check.
 pub fn preflight(need: &Need) -> Vec<Check> {
-    // What may hang is started first and asked for last.
+    // Checks that may hang start first and are waited for last.
     let gpus = gpu::start(need);
     let files = files::start(need);
     let names = network::resolve(need);

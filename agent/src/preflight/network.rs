@@ -1,4 +1,4 @@
-//! Ports of this node, its adapters, and names.
+//! Checks of TCP ports, RDMA ports and host names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -8,7 +8,7 @@ use super::probe::{Pending, Probe};
 use super::{Check, Need, Verdict};
 use crate::collectors::nic::{ACTIVE, rdma_ports};
 
-/// Whether somebody listens where the job wants to.
+/// Checks that the job's ports are free.
 pub(super) fn ports(need: &Need) -> Vec<Check> {
     need.ports.iter().map(|port| free(*port)).collect()
 }
@@ -19,13 +19,13 @@ fn free(port: u16) -> Check {
         return check.ok("any port: the kernel gives a free one");
     }
     let over_4 = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port));
-    // A socket of version 6 takes both, so the first one has to go.
+    // An IPv6 socket takes both versions, so that the first one must be closed.
     let over_4 = over_4.map(drop);
     let over_6 = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).map(drop);
     let refused = [over_4, over_6]
         .into_iter()
         .filter_map(Result::err)
-        // A node without version 6 has no such address.
+        // A node without IPv6 has no such address.
         .find(|problem| matches!(problem.kind(), ErrorKind::AddrInUse | ErrorKind::PermissionDenied));
     match refused.map(|problem| problem.kind()) {
         None => check.ok("it is free"),
@@ -42,7 +42,7 @@ fn free(port: u16) -> Check {
     }
 }
 
-/// RDMA ports: whether enough are active, and whether they are alike.
+/// Checks that enough RDMA ports are active, and at one rate.
 pub(super) fn links(need: &Need) -> Vec<Check> {
     let found = rdma_ports(&need.sysfs_root);
     let all = Check::new("links", "rdma", "nic-link-down");
@@ -61,7 +61,7 @@ pub(super) fn links(need: &Need) -> Vec<Check> {
     let mut checks = vec![all.clone().ok(format!("{count} of {} ports are active", found.len()))];
     for port in found.iter().filter(|port| port.state != Some(ACTIVE)) {
         let subject = format!("{} port {}", port.device, port.number);
-        // A second port that nobody uses is no fault; a whole card that is down beside its sisters is one.
+        // An unused second port is not a fault; a whole card that is down while others are up is one.
         let sisters = active.iter().any(|other| other.device == port.device);
         let check = Check::new("link", subject, "nic-link-down");
         let state = port
@@ -96,7 +96,7 @@ pub(super) fn links(need: &Need) -> Vec<Check> {
     checks
 }
 
-/// Whether names resolve. A resolver may take its time.
+/// Starts the resolution of host names, which may be slow.
 pub(super) fn resolve(need: &Need) -> Vec<Pending> {
     let ask = |host: &String| {
         let name = host.clone();

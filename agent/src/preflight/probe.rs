@@ -1,18 +1,18 @@
-//! A question that may never be answered, asked on a thread of its own.
+//! Query on a thread of its own, which may never be answered.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use super::{Check, Verdict};
 
-/// A question that was asked. The thread of one that is never answered is left behind: nothing can end it.
+/// Started query. The thread of one that is never answered is abandoned, because nothing can end it.
 pub(super) struct Probe<T> {
     answer: Receiver<T>,
     asked: Instant,
 }
 
 impl<T: Send + 'static> Probe<T> {
-    /// Asks. Should no thread be had, it is as if it did not answer.
+    /// Starts a query. If no thread can be started, it has no answer.
     pub(super) fn start(question: impl FnOnce() -> T + Send + 'static) -> Self {
         let (say, answer) = sync_channel(1);
         let asked = std::thread::Builder::new()
@@ -27,7 +27,7 @@ impl<T: Send + 'static> Probe<T> {
         }
     }
 
-    /// Waits until the deadline after it was asked.
+    /// Waits until `deadline` after the start.
     pub(super) fn wait(&self, deadline: Duration) -> Result<T, Silence> {
         let left = deadline.saturating_sub(self.asked.elapsed());
         self.answer.recv_timeout(left).map_err(|problem| match problem {
@@ -37,19 +37,19 @@ impl<T: Send + 'static> Probe<T> {
     }
 }
 
-/// Why there is no answer.
+/// Reason for a missing answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Silence {
     Deadline,
     Gone,
 }
 
-/// A check whose answer may not come.
+/// Check that may get no answer.
 pub(super) struct Pending {
     pub(super) probe: Probe<Check>,
-    /// What is told when it does not.
+    /// Check to report without an answer.
     pub(super) unanswered: Check,
-    /// What silence means.
+    /// Verdict without an answer.
     pub(super) verdict: Verdict,
     pub(super) advice: &'static str,
 }

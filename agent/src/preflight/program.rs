@@ -1,4 +1,4 @@
-//! Programs and Python modules.
+//! Checks of programs and Python modules.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -11,7 +11,7 @@ use super::files::refused;
 use super::{Check, Need, Surroundings, Verdict};
 use crate::bounded::{self, Bounds, End};
 
-/// Most of a script that is read for its first line; the kernel reads 256 bytes, too.
+/// Bytes of a script that are read for its first line; the kernel reads 256 too.
 const FIRST_LINE: usize = 256;
 
 pub(super) fn checks(need: &Need) -> Vec<Check> {
@@ -21,7 +21,7 @@ pub(super) fn checks(need: &Need) -> Vec<Check> {
     commands.chain(imports).collect()
 }
 
-/// Whether the shell would find it and the kernel would start it.
+/// Checks that a shell would find the program and the kernel would start it.
 pub(super) fn command(word: &str, path: &OsString) -> Check {
     let check = Check::new("command", word, "path-not-found");
     let found = if word.contains('/') {
@@ -64,12 +64,12 @@ pub(super) fn command(word: &str, path: &OsString) -> Check {
             "its first line names an interpreter that is not on this node",
         ),
         Err(problem) if problem.kind() != std::io::ErrorKind::PermissionDenied => refused(check, &file, &problem),
-        // A program that may be executed need not be readable.
+        // An executable program need not be readable.
         _ => check.ok(file.display().to_string()),
     }
 }
 
-/// The words that put a program where the job's would be.
+/// Returns the prefix of a command that sets the job's working directory and environment.
 fn around(surroundings: &Surroundings) -> Vec<OsString> {
     if *surroundings == Surroundings::default() {
         return Vec::new();
@@ -91,7 +91,7 @@ fn may_execute(file: &Path) -> bool {
     file.is_file() && access(file, Access::EXEC_OK).is_ok()
 }
 
-/// What the first line of a script names.
+/// Returns the interpreter in the first line of a script.
 fn interpreter(file: &Path) -> std::io::Result<Option<PathBuf>> {
     let mut start = Vec::new();
     std::fs::File::open(file)?
@@ -107,7 +107,7 @@ fn interpreter(file: &Path) -> std::io::Result<Option<PathBuf>> {
     Ok(line.split_ascii_whitespace().next().map(PathBuf::from))
 }
 
-/// Asks the job's own Python: whether a module is there is one question, whether it loads with all its libraries another.
+/// Imports a module with the job's own Python, which also tests that all its libraries load.
 fn import(module: &str, need: &Need) -> Check {
     let check = Check::new("import", module, "import-error");
     let is_name = !module.is_empty()

@@ -9,7 +9,7 @@ use rankguard_faults::Catalogue;
 
 use super::*;
 
-/// A node of which nothing is asked, with trees of its own.
+/// Returns a node without requirements, with its own procfs and sysfs trees.
 fn need(root: &Path) -> Need {
     fs::create_dir_all(root.join("proc/self")).unwrap();
     fs::create_dir_all(root.join("sys")).unwrap();
@@ -90,7 +90,7 @@ fn paths_that_are_missing_forbidden_or_fine() {
         .collect();
     assert_eq!(told[0], (Verdict::Ok, "permission-denied".to_owned()));
     assert_eq!(told[1], (Verdict::Fail, "path-not-found".to_owned()));
-    // What was written to try is gone.
+    // The test file was removed.
     let left: Vec<_> = fs::read_dir(root.path())
         .unwrap()
         .flatten()

@@ -1,7 +1,8 @@
-//! Control groups (version 2) of ranks, where the agent may create them: the kernel then ends a whole generation at once.
+//! Control groups (version 2) of ranks, where the agent may create them: the kernel then ends a whole generation at
+//! once.
 //!
-//! The groups have no controllers; they only name processes. In a hybrid hierarchy version 2 is mounted beside version 1, at
-//! `/sys/fs/cgroup/unified`.
+//! The groups have no controllers; they only group processes. In a hybrid hierarchy version 2 is mounted beside
+//! version 1, at `/sys/fs/cgroup/unified`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,13 +13,13 @@ use std::time::{Duration, Instant};
 use rankguard_model::{Generation, JobId};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Pause between two looks at a group that is being ended.
+/// Pause between two checks of a group that is being ended.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Beginning of the name of an agent's group.
+/// Prefix of the name of an agent's group.
 const BASE_PREFIX: &str = "rankguard-";
 
-/// Tries to create a group while others are removed.
+/// Attempts to create a group while others are removed.
 const CREATE_TRIES: u32 = 8;
 
 fn is_base(path: &Path) -> bool {
@@ -26,13 +27,14 @@ fn is_base(path: &Path) -> bool {
     name.is_some_and(|name| name.starts_with(BASE_PREFIX))
 }
 
-/// The group below which an agent places ranks.
+/// Control group below which an agent places ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CgroupBase(PathBuf);
 
 impl CgroupBase {
-    /// Finds the place below the agent's own group. The error says why ranks get no group. The group itself comes with the first
-    /// rank, so that an agent without ranks leaves none.
+    /// Finds the path below the agent's own group and checks that it is usable; the error is the reason for which
+    /// ranks get no group. The group itself is created with the first rank, so that an agent without ranks leaves
+    /// none.
     pub(crate) fn find(id: &str) -> Result<Self, String> {
         let own = own_cgroup().ok_or("no cgroup v2 hierarchy is mounted")?;
         let path = own.join(format!("{BASE_PREFIX}{id}"));
@@ -42,7 +44,7 @@ impl CgroupBase {
         });
         made.map_err(|problem| format!("cannot create {}: {problem}", path.display()))?;
         let base = Self(path);
-        // Creation may be allowed where moving a process is not.
+        // Creation may be permitted where moving a process is not.
         let checked = base.check();
         base.remove();
         checked.map(|()| base)
@@ -60,16 +62,16 @@ impl CgroupBase {
         &self.0
     }
 
-    /// The group of a generation; it need not exist.
+    /// Returns the group of a generation; it need not exist.
     pub(crate) fn generation(&self, job: &JobId, generation: Generation) -> ProcessCgroup {
         let digest = blake3::hash(job.as_str().as_bytes()).to_hex();
         let digest: String = digest.chars().take(16).collect();
         ProcessCgroup(self.0.join(format!("{digest}-g{generation}")))
     }
 
-    /// Ends everything in the group that an earlier agent of the same state directory used.
+    /// Ends all processes in the group that an earlier agent of the same state directory used.
     pub(crate) fn end_left(path: &Path, id: &str, limit: Duration) -> BTreeSet<u32> {
-        // The path was written by that agent; anything else is not ours to end.
+        // That agent wrote the path; a group with another name must not be ended.
         let is_ours = path
             .file_name()
             .is_some_and(|name| *name == *format!("{BASE_PREFIX}{id}"));
@@ -82,13 +84,13 @@ impl CgroupBase {
         ended
     }
 
-    /// Removes the group and all that are empty below it.
+    /// Removes the group and all empty groups below it.
     pub(crate) fn remove(&self) {
         ProcessCgroup(self.0.clone()).remove();
     }
 }
 
-/// A group of processes that end together.
+/// Group of processes that end together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProcessCgroup(PathBuf);
 
@@ -101,7 +103,7 @@ impl ProcessCgroup {
         &self.0
     }
 
-    /// A group below this one.
+    /// Returns a group below this one.
     pub(crate) fn below(&self, name: &str) -> Self {
         Self(self.0.join(name))
     }
@@ -110,15 +112,15 @@ impl ProcessCgroup {
         let mut tries = 0;
         loop {
             match fs::create_dir_all(&self.0) {
-                // A supervisor that ended has removed a group above meanwhile.
+                // A supervisor that ended may have removed a parent group meanwhile.
                 Err(problem) if problem.kind() == io::ErrorKind::NotFound && tries < CREATE_TRIES => tries += 1,
                 result => return result,
             }
         }
     }
 
-    /// Ends all processes of the group and of those below it; gives their numbers. Waits until the kernel reports the group as
-    /// empty, at most `limit`.
+    /// Ends all processes of the group and of those below it, and returns their ids. Waits until the kernel reports
+    /// the group as empty, at most `limit`.
     pub(crate) fn end(&self, limit: Duration) -> BTreeSet<u32> {
         let until = Instant::now() + limit;
         let mut ended = BTreeSet::new();
@@ -165,7 +167,7 @@ impl ProcessCgroup {
         all
     }
 
-    /// Removes the group, and those above it up to the agent's, where they are empty.
+    /// Removes the group, and its empty parents up to the agent's group.
     pub(crate) fn remove_with_parents(&self) {
         self.remove();
         for above in self.0.ancestors().skip(1).take(2) {
@@ -176,7 +178,7 @@ impl ProcessCgroup {
         }
     }
 
-    /// Removes the group and those below it; a group with processes is left.
+    /// Removes the group and those below it; a group with processes remains.
     pub(crate) fn remove(&self) {
         for child in children(&self.0) {
             Self(child).remove();
@@ -191,7 +193,7 @@ fn children(path: &Path) -> Vec<PathBuf> {
     folders.map(|entry| entry.path()).collect()
 }
 
-/// The folder of this process's own group in the version 2 hierarchy.
+/// Returns the folder of this process's own group in the version 2 hierarchy.
 fn own_cgroup() -> Option<PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -206,7 +208,7 @@ fn own_cgroup_in(groups: &str, mounts: &str) -> Option<PathBuf> {
         let (root, point) = (fields.next()?, fields.next()?);
         right.starts_with("cgroup2 ").then_some((root, point))
     })?;
-    // Below the part of the hierarchy that is mounted.
+    // Relative to the root of the mounted part of the hierarchy.
     let below = match mount.0 {
         "/" => own,
         root => own.strip_prefix(root)?,

@@ -1,4 +1,4 @@
-//! Ending every process of a tree, also one that starts processes faster than they are listed.
+//! Ending of all processes of a tree, even if it starts processes faster than they are listed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -7,37 +7,38 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::table::{ProcessEntry, ProcessTable};
 
-/// Passes that only stop processes before the first kill. A tree that still grows then is killed while it grows.
+/// Maximum passes that only stop processes before the first kill. A tree that still grows then is killed while it
+/// grows.
 const STOP_PASSES_MAX: usize = 40;
 
 /// Pause between a kill and the next listing.
 const KILL_PAUSE: Duration = Duration::from_millis(2);
 
-/// What ending a tree came to.
+/// Result of ending a tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct EndedProcesses {
-    /// Numbers of the processes that were signalled.
+    /// Ids of the processes that were signalled.
     pub(crate) pids: BTreeSet<u32>,
     /// Processes that did not end within the limit.
     pub(crate) left: Vec<ProcessEntry>,
-    /// Why it is unknown whether processes are left.
+    /// Reason for which it is unknown whether processes are left.
     pub(crate) unknown: Option<String>,
 }
 
 impl EndedProcesses {
-    /// Number of processes that ended.
+    /// Returns the number of processes that ended.
     pub(crate) fn count(&self) -> u32 {
         let left: BTreeSet<u32> = self.left.iter().map(|process| process.pid).collect();
         u32::try_from(self.pids.difference(&left).count()).unwrap_or(u32::MAX)
     }
 
-    /// Processes that did not end, as text.
+    /// Returns the processes that did not end, as text.
     pub(crate) fn left_names(&self) -> Vec<String> {
         let left = self.left.iter().map(ToString::to_string);
         left.chain(self.unknown.clone()).collect()
     }
 
-    /// Whether no process is left.
+    /// Returns true if no process is left.
     pub(crate) fn is_complete(&self) -> bool {
         self.left.is_empty() && self.unknown.is_none()
     }
@@ -52,8 +53,8 @@ impl EndedProcesses {
 
 /// Ends all processes that `scope` selects, until two listings in a row find none or `limit` is over.
 ///
-/// Each process is stopped when it is first seen and killed when a listing finds no new one: a stopped process starts no other
-/// and a killed one gives no other the time to.
+/// Each process is stopped when it is first seen, and killed when a listing finds no new one: a stopped process starts
+/// no other, and all are stopped before the first kill.
 pub(crate) fn end_processes(
     limit: Duration,
     mut scope: impl FnMut(&ProcessTable) -> Vec<ProcessEntry>,
@@ -105,7 +106,7 @@ pub(crate) fn end_processes(
     }
 }
 
-/// Sends a signal to exactly this process; `false` when it is gone or may not be signalled.
+/// Sends a signal to exactly this process; returns `false` if it is gone or cannot be signalled.
 pub(crate) fn signal_process(process: &ProcessEntry, signal: Signal) -> bool {
     let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else {
         return false;
@@ -113,7 +114,7 @@ pub(crate) fn signal_process(process: &ProcessEntry, signal: Signal) -> bool {
     let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
         return false;
     };
-    // The handle is open: a process with the same start time is the listed one, and the number cannot change its meaning now.
+    // The pidfd is open: a process with the same start time is the listed one, and its id cannot be reused now.
     let is_same = ProcessEntry::read(process.pid).is_some_and(|now| now.started == process.started);
     is_same && pidfd_send_signal(handle, signal).is_ok()
 }

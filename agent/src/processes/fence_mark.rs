@@ -1,5 +1,5 @@
-//! The mark that every process of an agent's ranks carries in its environment. It finds processes that an earlier agent of
-//! the same state directory left when both it and its supervisor were killed.
+//! Environment mark of every process of an agent's ranks. It identifies processes that an earlier agent of the same
+//! state directory left when both it and its supervisor were killed.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,24 +16,23 @@ use serde::{Deserialize, Serialize};
 use super::ending::{EndedProcesses, end_processes};
 use super::table::{ProcessEntry, ProcessTable};
 
-/// Name of the environment variable.
 pub(crate) const FENCE_VARIABLE: &str = "RANKGUARD_FENCE";
 
 /// Name of the file in the state directory.
 const FILE: &str = "supervision.json";
 
-/// The mark of one state directory.
+/// Mark of one state directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FenceMark {
-    /// Random, 32 hexadecimal digits.
+    /// Random id of 32 hexadecimal digits.
     pub(crate) id: String,
-    /// The cgroup in which the newest agent of the directory placed ranks.
+    /// Control group in which the newest agent of the directory placed ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cgroup: Option<PathBuf>,
 }
 
 impl FenceMark {
-    /// Reads the mark of a state directory, or makes one.
+    /// Reads the mark of a state directory, or creates one.
     pub(crate) fn open(state_dir: &Path) -> io::Result<Self> {
         let path = state_dir.join(FILE);
         match fs::read(&path) {
@@ -59,7 +58,7 @@ impl FenceMark {
         }
     }
 
-    /// Writes the mark; durable when this returns.
+    /// Writes the mark; it is durable when this returns.
     pub(crate) fn write(&self, state_dir: &Path) -> io::Result<()> {
         let (path, temporary) = (state_dir.join(FILE), state_dir.join("supervision.tmp"));
         let mut options = OpenOptions::new();
@@ -75,17 +74,17 @@ impl FenceMark {
         File::open(state_dir)?.sync_all()
     }
 
-    /// The value of the variable in a rank.
+    /// Returns the variable's value for a rank.
     pub(crate) fn of_rank(&self, rank: &RankRef) -> String {
         format!("{}/{}/{}/{}", self.id, rank.job, rank.generation, rank.rank)
     }
 
-    /// The value of the variable in a supervisor.
+    /// Returns the variable's value for a supervisor.
     pub(crate) fn of_supervisor(&self) -> String {
         format!("{}/supervisor", self.id)
     }
 
-    /// The beginning of the variable in every process of this state directory.
+    /// Returns the prefix of the variable in every process of this state directory.
     fn prefix(&self) -> Vec<u8> {
         format!("{FENCE_VARIABLE}={}/", self.id).into_bytes()
     }
@@ -109,8 +108,8 @@ fn random_id() -> io::Result<String> {
     Ok(id)
 }
 
-/// Ends every process with the mark and everything below it. Reading an environment can hang on a process that hangs in the
-/// kernel, so a thread does it and is abandoned after the limit; `None` then.
+/// Ends every process with the mark and its descendants. Reading an environment can block on a process that hangs in
+/// the kernel, so a thread does it and is abandoned after twice the limit; returns `None` then.
 pub(crate) fn end_marked_processes(mark: &FenceMark, limit: Duration) -> Option<EndedProcesses> {
     let (send, receive) = channel();
     let prefix = mark.prefix();

@@ -1,33 +1,34 @@
-//! A snapshot of all processes, read from `/proc/*/stat`. That file needs no lock of the process's memory, so a process that
-//! hangs in the kernel does not block the reader.
+//! Snapshot of all processes, read from `/proc/*/stat`. That file requires no lock of the process's memory, so a
+//! process that hangs in the kernel does not block the reader.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::io;
 
-/// One process at the time of the snapshot.
+/// Process at the time of the snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProcessEntry {
     pub(crate) pid: u32,
     pub(crate) parent: u32,
     pub(crate) group: u32,
     pub(crate) session: u32,
-    /// As in `stat`: R, S, D, T, Z ...
+    /// State letter as in `stat`: R, S, D, T, Z ...
     pub(crate) state: char,
     threads: u32,
-    /// Clock ticks since the boot; with `pid` it identifies the process.
+    /// Start time in clock ticks since boot; with `pid` it identifies the process.
     pub(crate) started: u64,
     pub(crate) name: String,
 }
 
 impl ProcessEntry {
-    /// Reads the entry of one process; `None` when there is none, or when it cannot be read.
+    /// Reads the entry of one process; `None` if it does not exist or cannot be read.
     pub(crate) fn read(pid: u32) -> Option<Self> {
         Self::try_read(pid).ok().flatten()
     }
 
-    /// As [`Self::read`], but a process that cannot be read (too many open files) is an error and not an absence.
+    /// Reads the entry of one process as [`Self::read`] does, but a process that cannot be read (too many open files)
+    /// is an error and not an absence.
     fn try_read(pid: u32) -> io::Result<Option<Self>> {
         match fs::read(format!("/proc/{pid}/stat")) {
             Ok(text) => Ok(Self::parse(&String::from_utf8_lossy(&text))),
@@ -56,7 +57,8 @@ impl ProcessEntry {
         })
     }
 
-    /// Whether any thread still runs. A process whose first thread has ended is shown as a zombie while others run.
+    /// Returns true if any thread still runs. A process with an ended main thread is shown as a zombie while other
+    /// threads run.
     pub(crate) fn is_alive(&self) -> bool {
         !matches!(self.state, 'Z' | 'X') || self.threads > 1
     }
@@ -88,17 +90,17 @@ impl ProcessTable {
         Ok(Self(all))
     }
 
-    /// The entry of one process.
+    /// Returns the entry of one process.
     pub(crate) fn entry(&self, pid: u32) -> Option<&ProcessEntry> {
         self.0.get(&pid)
     }
 
-    /// All entries, zombies included.
+    /// Returns all entries, zombies included.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &ProcessEntry> {
         self.0.values()
     }
 
-    /// All processes below the roots; the roots themselves are left out unless one is below another.
+    /// Returns all descendants of the roots; a root is included only if it descends from another.
     pub(crate) fn descendants(&self, roots: &BTreeSet<u32>) -> Vec<ProcessEntry> {
         let mut children: BTreeMap<u32, Vec<&ProcessEntry>> = BTreeMap::new();
         for process in self.0.values() {

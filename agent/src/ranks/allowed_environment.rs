@@ -1,16 +1,16 @@
-//! The part of the agent's environment that ranks get (RG-13).
+//! Part of the agent's environment that ranks receive (RG-13).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-/// Variables that ranks get when nothing else is configured. Names that end in `*` stand for all that begin so.
+/// Variables that ranks receive by default. A name that ends in `*` matches all names with that prefix.
 ///
-/// The list has what programs need to start and what tunes training libraries on this node. It has no credentials: not those of
-/// object stores (`AWS_*`, `GOOGLE_*`, `AZURE_*`), of model hubs (`HF_TOKEN`), of schedulers (`SLURM_JWT`) or of proxies
-/// (`https_proxy` may hold a password), nothing of the agent (`RANKGUARD_*`), and nothing that loads code into every program
-/// (`LD_PRELOAD`).
+/// The list has the variables that programs need to start and those that tune training libraries on this node. It has
+/// no credentials: not those of object stores (`AWS_*`, `GOOGLE_*`, `AZURE_*`), of model hubs (`HF_TOKEN`), of
+/// schedulers (`SLURM_JWT`) or of proxies (`https_proxy` may hold a password), nothing of the agent (`RANKGUARD_*`),
+/// and nothing that loads code into every program (`LD_PRELOAD`).
 pub(crate) const DEFAULT_RANK_ENVIRONMENT: &[&str] = &[
-    // The user and the session.
+    // User and session.
     "HOME",
     "LANG",
     "LANGUAGE",
@@ -22,7 +22,7 @@ pub(crate) const DEFAULT_RANK_ENVIRONMENT: &[&str] = &[
     "TZ",
     "USER",
     "XDG_RUNTIME_DIR",
-    // Finding libraries, interpreters and certificates.
+    // Libraries, interpreters and certificates.
     "CONDA_*",
     "CUDA_*",
     "LD_LIBRARY_PATH",
@@ -52,7 +52,7 @@ pub(crate) const DEFAULT_RANK_ENVIRONMENT: &[&str] = &[
     "XLA_*",
 ];
 
-/// Whether a list of names and prefixes holds a name.
+/// Returns true if a list of names and prefixes matches a name.
 pub(crate) fn list_matches(list: &[String], name: &str) -> bool {
     list.iter().any(|pattern| match pattern.strip_suffix('*') {
         Some(prefix) => name.starts_with(prefix),
@@ -60,7 +60,7 @@ pub(crate) fn list_matches(list: &[String], name: &str) -> bool {
     })
 }
 
-/// The variables of `all` that the list allows. Values that are not UTF-8 are left out.
+/// Returns the variables of `all` that the list allows. Values that are not UTF-8 are left out.
 pub(crate) fn allowed_variables(
     list: &[String],
     all: impl Iterator<Item = (OsString, OsString)>,

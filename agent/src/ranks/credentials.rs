@@ -1,8 +1,9 @@
-//! Identifies the process at the other end of a rank's connection by its kernel credentials (RG-13).
+//! Identification of the process at the other end of a rank's connection, by its kernel credentials (RG-13).
 //!
-//! A rank is spoken for by its own process and by processes that it started: descendants, or members of its process group,
-//! which it leads. A process that lost its ancestors (a daemon, a program in a container that another service started) is
-//! attributed by its environment, but only if it belongs to no other rank. Every peer must run as the user of the rank.
+//! A connection may act for a rank if its process is the rank's own or one that the rank started: a descendant, or a
+//! member of its process group, which it leads. A process that lost its ancestors (a daemon, a program in a container
+//! that another service started) is attributed by its environment, but only if it belongs to no other rank. Every peer
+//! must run as the user of the rank.
 
 use std::fs;
 use std::io;
@@ -14,19 +15,19 @@ use rankguard_model::{RankRef, RunningRank};
 
 use crate::settings::RankPeers;
 
-/// Ancestors that are looked at; deeper trees are cut off.
+/// Maximum ancestors that are followed; deeper trees are cut off.
 const DEPTH_MAX: usize = 256;
-/// Bytes of an environment that are read.
+/// Maximum bytes of an environment that are read.
 const ENVIRONMENT_MAX: u64 = 1 << 20;
 
-/// The process at the other end of a connection, as it was when it connected.
+/// Process at the other end of a connection, as it was when it connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PeerProcess {
     pid: u32,
     uid: u32,
 }
 
-/// Checks peers against the ranks that run here.
+/// Check of peers against the ranks that run here.
 #[derive(Debug, Clone)]
 pub(super) struct PeerCheck {
     proc_root: PathBuf,
@@ -34,13 +35,14 @@ pub(super) struct PeerCheck {
 }
 
 impl PeerProcess {
-    /// Asks the kernel. The process id is 0 where the process is in a namespace that is not visible here.
+    /// Reads the peer's credentials from the kernel. The process id is 0 if the process is in a namespace that is not
+    /// visible here.
     pub(super) fn of(stream: &UnixStream) -> io::Result<Self> {
         let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
         let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).expect("a dozen bytes");
-        // SAFETY: the descriptor is open for as long as `stream` is borrowed, and the kernel writes at most `length` bytes
-        // into `peer`, which is as long and for which all bytes are valid. rustix holds the process id as a number that is
-        // not zero, which it may be.
+        // SAFETY: the descriptor is open for as long as `stream` is borrowed, and the kernel writes at most `length`
+        // bytes into `peer`, which is as long and for which all bytes are valid. rustix represents the process id as a
+        // non-zero number, but it may be zero here.
         let asked = unsafe {
             libc::getsockopt(
                 stream.as_raw_fd(),
@@ -63,15 +65,15 @@ impl PeerProcess {
 impl PeerCheck {
     pub(super) fn new(peers: RankPeers) -> Self {
         Self {
-            // Process ids of the kernel's answer are those of this process's own /proc, also where collectors read another tree.
+            // The kernel's process ids refer to this process's own /proc, even where collectors read another tree.
             proc_root: PathBuf::from("/proc"),
             peers,
         }
     }
 
-    /// Why a peer may not speak for a rank; `None` where it may.
+    /// Returns the reason for which a peer may not act for a rank; `None` if it may.
     pub(super) fn objection(&self, peer: PeerProcess, rank: &RankRef, running: &[RunningRank]) -> Option<String> {
-        // The agent itself, which has no reason to deceive itself.
+        // The agent itself needs no check.
         if peer.pid == std::process::id() {
             return None;
         }
@@ -106,7 +108,7 @@ impl PeerCheck {
         }
     }
 
-    /// The rank whose process is the nearest ancestor, or leads the group.
+    /// Returns the rank of the nearest ancestor, or of the group's leader.
     fn rank_of<'a>(&self, pid: u32, running: &'a [RunningRank]) -> Option<&'a RankRef> {
         let started = |pid: u32| {
             running
@@ -136,7 +138,7 @@ impl PeerCheck {
         users.split_whitespace().nth(1)?.parse().ok()
     }
 
-    /// Whether the environment that a process was started with is that of the rank.
+    /// Returns true if the initial environment of a process is that of the rank.
     fn environment_names(&self, pid: u32, rank: &RankRef) -> bool {
         use std::io::Read as _;
         let path = self.proc_root.join(pid.to_string()).join("environ");
@@ -159,7 +161,7 @@ struct ProcessStatus {
 }
 
 impl ProcessStatus {
-    /// Reads `/proc/PID/stat`; the name of the process may hold anything, so fields are counted from its last parenthesis.
+    /// Reads `/proc/PID/stat`; the process's name may hold any text, so fields are counted from its last parenthesis.
     fn read(proc_root: &Path, pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(proc_root.join(pid.to_string()).join("stat")).ok()?;
         let (_, rest) = stat.rsplit_once(')')?;
@@ -210,7 +212,8 @@ mod tests {
     #[test]
     fn a_rank_is_spoken_for_by_its_own_processes() {
         let tree = Tree(tempfile::tempdir().unwrap());
-        // Ranks 0 and 1, a worker of rank 0 in a session of its own, an orphan in the group of rank 1, and strangers.
+        // Ranks 0 and 1, a worker of rank 0 in a session of its own, an orphan in the group of rank 1, and unrelated
+        // processes.
         tree.process(4_000_100, 1, 4_000_100, "");
         tree.process(4_000_200, 1, 4_000_200, "");
         tree.process(

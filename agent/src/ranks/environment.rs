@@ -1,4 +1,4 @@
-//! What a rank is told through its environment, and where its output goes.
+//! Environment and output files of a rank.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,17 +7,18 @@ use rankguard_model::{Launch, NodeId, RankSlot};
 
 use crate::collectors::pipe_can_be_made;
 
-/// Files that take a rank's output.
+/// Output files of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RankFiles {
     pub(crate) stdout: PathBuf,
     pub(crate) stderr: PathBuf,
-    /// Folder for files that the rank makes itself. A rank of another user may write nothing beside its output: it could put a
-    /// link to a file of the agent in the place of what the agent reads.
+    /// Folder for files that the rank creates itself. A rank of another user has no write access beside its output,
+    /// where it could replace a file that the agent reads by a link to a file of the agent.
     pub(crate) dumps: PathBuf,
 }
 
-/// `<state dir>/jobs/<job>/g<generation>/rank-<rank>.{out,err}`, with a folder `dumps` beside them for ranks of another user.
+/// Returns `<state dir>/jobs/<job>/g<generation>/rank-<rank>.{out,err}`, with a folder `dumps` beside them for ranks
+/// of another user.
 pub(crate) fn rank_files(state_dir: &Path, launch: &Launch, slot: RankSlot, is_other_user: bool) -> RankFiles {
     let folder = job_folder(state_dir, launch.job.as_str()).join(format!("g{}", launch.generation));
     RankFiles {
@@ -27,12 +28,12 @@ pub(crate) fn rank_files(state_dir: &Path, launch: &Launch, slot: RankSlot, is_o
     }
 }
 
-/// Below it the output of a job's ranks lies, in a folder for each generation.
+/// Returns the folder of a job's output, which has a folder for each generation.
 pub(super) fn job_folder(state_dir: &Path, job: &str) -> PathBuf {
     state_dir.join("jobs").join(folder_name(job))
 }
 
-/// A job's name comes from a user: it must not lead out of the folder.
+/// Replaces unsafe characters of a job name: it comes from a user and must not lead out of the folder.
 fn folder_name(job: &str) -> String {
     let safe: String = job
         .chars()
@@ -51,8 +52,8 @@ fn folder_name(job: &str) -> String {
     }
 }
 
-/// The variables of one rank. What the job set stands before ours where both name the same, except for a rank's place
-/// in the world, which only the controller knows.
+/// Returns the variables of one rank: those of the job, overridden by the ones that define the rank's place in the
+/// world, which only the controller knows.
 pub(super) fn variables(launch: &Launch, slot: RankSlot, node: &NodeId, socket: &Path) -> BTreeMap<String, String> {
     let mut vars = launch.env.clone();
     let mut set = |name: &str, value: String| vars.insert(name.to_owned(), value);
@@ -70,7 +71,7 @@ pub(super) fn variables(launch: &Launch, slot: RankSlot, node: &NodeId, socket: 
             .div_ceil(u32::try_from(local_world_size).unwrap_or(u32::MAX))
             .to_string(),
     );
-    // One role only, as torchrun has by default.
+    // One role only, as is torchrun's default.
     set("ROLE_NAME", "default".to_owned());
     set("ROLE_RANK", slot.rank.to_string());
     set("ROLE_WORLD_SIZE", world_size);
@@ -86,17 +87,17 @@ pub(super) fn variables(launch: &Launch, slot: RankSlot, node: &NodeId, socket: 
     vars
 }
 
-/// Where PyTorch's flight recorder puts a dump, the newer name first; the rank's number is added to it.
+/// Path prefix of a dump of PyTorch's flight recorder, the newer name first; the rank's number is appended.
 const DUMP_PREFIX: [&str; 2] = ["TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"];
-/// How many operations it keeps; none without one of these, the newer name first.
+/// Capacity of the recorder in operations, the newer name first; without one of these it records nothing.
 const RING: [&str; 2] = ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"];
-/// As PyTorch's own tutorial recommends.
+/// Value that PyTorch's own tutorial recommends.
 const RING_SIZE: &str = "2000";
-/// Whether it dumps when a collective times out.
+/// Enables a dump when a collective times out.
 const ON_TIMEOUT: &str = "TORCH_NCCL_DUMP_ON_TIMEOUT";
 
-/// Has a rank's flight recorder write its dump beside the rank's output, or where the job itself wants it; gives the file.
-/// Source: PyTorch, `torch/csrc/distributed/c10d/{FlightRecorder,ProcessGroupNCCL}`.
+/// Configures a rank's flight recorder to write its dump beside the rank's output, or where the job sets it; returns
+/// the file. Source: PyTorch, `torch/csrc/distributed/c10d/{FlightRecorder,ProcessGroupNCCL}`.
 pub(super) fn flight_dump(vars: &mut BTreeMap<String, String>, files: &RankFiles, slot: RankSlot) -> PathBuf {
     let own = files.dumps.join("nccl_trace_rank_").display().to_string();
     let prefix = DUMP_PREFIX
@@ -114,11 +115,12 @@ pub(super) fn flight_dump(vars: &mut BTreeMap<String, String>, files: &RankFiles
     PathBuf::from(format!("{prefix}{}", slot.rank))
 }
 
-/// Where PyTorch's flight recorder is asked for a dump, NCCL's name first; the rank's number and `.pipe` are added to it.
+/// Path prefix of the pipe that requests a dump of PyTorch's flight recorder, NCCL's name first; the rank's number and
+/// `.pipe` are appended.
 const PIPE_PREFIX: [&str; 2] = ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DEBUG_INFO_PIPE_FILE"];
 
-/// The pipe of a rank's flight recorder: the one that the job wants, or, where it is `wanted`, one beside the rank's output.
-/// A rank that cannot make it ends; so none is wanted of it in a folder that takes no pipe.
+/// Returns the pipe of a rank's flight recorder: the one that the job sets, or, if `wanted`, one beside the rank's
+/// output. A rank that cannot create it ends, so none is configured in a folder that supports no pipe.
 pub(super) fn flight_pipe(
     vars: &mut BTreeMap<String, String>,
     files: &RankFiles,
@@ -135,7 +137,7 @@ pub(super) fn flight_pipe(
         }
         None => return None,
     };
-    // An empty one is how a job says that it wants none.
+    // A job disables the pipe by an empty value.
     (!prefix.is_empty()).then(|| PathBuf::from(format!("{prefix}{}.pipe", slot.rank)))
 }
 
@@ -243,7 +245,7 @@ mod tests {
         let mut vars = BTreeMap::new();
         let pipe = |vars: &mut BTreeMap<String, String>, wanted| flight_pipe(vars, &files, launch.ranks[1], wanted);
         assert_eq!(pipe(&mut vars, false), None);
-        // The folder is not there: a rank that tried would end.
+        // The folder does not exist: a rank that tried would end.
         assert_eq!(pipe(&mut vars, true), None);
         assert!(vars.is_empty());
         std::fs::create_dir_all(folder.path().join("jobs/digits/g3")).expect("made");

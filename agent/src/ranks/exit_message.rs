@@ -1,7 +1,7 @@
-//! The last line on standard error of a rank that ended itself.
+//! Last line on standard error of a rank that ended itself.
 //!
-//! `sys.exit("config wrong")` ends a program with code 1, this line and no traceback. No signature knows such words, so without them
-//! the failure would have no cause.
+//! `sys.exit("config wrong")` ends a program with code 1, this line and no traceback. No signature matches such a
+//! message, so without it the failure would have no cause.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -12,20 +12,20 @@ use rankguard_model::{Body, EXIT_MESSAGE, Exit, Mark, Printable, Role};
 
 use crate::collectors::mark;
 
-/// Most bytes that are read from the end of the output.
+/// Maximum bytes that are read from the end of the output.
 const TAIL_BYTES: u64 = 16 * 1024;
-/// Most characters of a line.
+/// Maximum characters of a line.
 const LINE_MAX: usize = 500;
-/// Lines before the last one that people get to see.
+/// Lines before the last one that the evidence includes as context.
 const CONTEXT_LINES: usize = 8;
 /// Exit codes with which programs end themselves: general failure, usage, and those of `sysexits.h`.
 const OWN_CODES: [std::ops::RangeInclusive<i32>; 2] = [1..=2, 64..=78];
 /// Exit codes with which shells report a command that cannot be run or found.
 const SHELL_CODES: std::ops::RangeInclusive<i32> = 126..=127;
-/// Beginnings of reports that triage reads by itself.
+/// First words of reports that triage classifies itself.
 const REPORTS: [&str; 3] = ["Traceback (most recent call last)", "panicked at", "terminate called"];
 
-/// The message of a rank that ended itself, as evidence; `None` where it ended otherwise or wrote none.
+/// Returns the message of a rank that ended itself, as evidence; `None` if it ended otherwise or wrote none.
 pub(super) fn exit_message(stderr: &Path, exit: Exit) -> Option<(Body, Mark)> {
     let Exit::Code(code) = exit else { return None };
     let class = if SHELL_CODES.contains(&code) {
@@ -48,7 +48,7 @@ pub(super) fn exit_message(stderr: &Path, exit: Exit) -> Option<(Body, Mark)> {
 }
 
 fn read_tail(path: &Path) -> io::Result<String> {
-    // A rank may have put a link or a pipe in its place.
+    // A rank may have replaced the file by a link or a pipe.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let metadata = file.metadata()?;
@@ -62,7 +62,7 @@ fn read_tail(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The last line that is not empty, and those before it; `None` where a report stands there.
+/// Returns the last non-empty line and those before it; `None` if the tail contains a report.
 fn last_line(tail: &str) -> Option<(String, Vec<String>)> {
     if REPORTS.iter().any(|report| tail.contains(report)) {
         return None;

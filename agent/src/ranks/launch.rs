@@ -1,4 +1,4 @@
-//! The start of one rank.
+//! Start of one rank.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -17,7 +17,7 @@ use super::reports::RankReports;
 use crate::processes::{FENCE_VARIABLE, FenceMark};
 use crate::supervisor::{RankStart, RankSupervisors, StartError, StartStage, rank_umask};
 
-/// Why a rank could not be started.
+/// Failure to start a rank.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LaunchError {
     #[error("the job has no command")]
@@ -63,7 +63,7 @@ pub(crate) enum LaunchError {
     },
 }
 
-/// The parts of the agent that a start needs.
+/// Parts of the agent that a start needs.
 #[derive(Debug)]
 pub(crate) struct Surroundings<'a> {
     pub(crate) state_dir: &'a Path,
@@ -74,9 +74,9 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) reports: &'a RankReports,
     pub(crate) mark: &'a FenceMark,
     pub(crate) users: &'a RankUserRules,
-    /// Names of variables of the agent that ranks get.
+    /// Names of the agent's variables that ranks receive.
     pub(crate) environment: &'a [String],
-    /// Whether ranks are to have a pipe at which their flight recorder is asked, where their job does not configure one.
+    /// True if ranks get a flight-recorder pipe by default.
     pub(crate) flight_pipe: bool,
 }
 
@@ -123,7 +123,8 @@ pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankS
     })
 }
 
-/// The user of a rank; `None` for the agent's own. Its working directory must exist, as far as the agent can see.
+/// Returns the user of a rank; `None` for the agent's own. Checks that its working directory exists, as far as the
+/// agent can read it.
 fn choose_user(around: &Surroundings<'_>, launch: &Launch) -> Result<Option<String>, LaunchError> {
     let node = around.node.clone();
     let user = around.users.choose(launch.user.as_deref());
@@ -133,7 +134,7 @@ fn choose_user(around: &Surroundings<'_>, launch: &Launch) -> Result<Option<Stri
         problem,
     })?;
     match &launch.workdir {
-        // Another user's directory may be closed to the agent; the supervisor enters it as that user.
+        // Another user's directory may be unreadable for the agent; the supervisor enters it as that user.
         Some(path) if user.is_none() && !Path::new(path).is_dir() => {
             let path = path.clone();
             Err(LaunchError::NoWorkdir { path, node })
@@ -142,7 +143,7 @@ fn choose_user(around: &Surroundings<'_>, launch: &Launch) -> Result<Option<Stri
     }
 }
 
-/// The environment of a rank: what the agent's own has of the allowed names, and what job and agent set.
+/// Returns the environment of a rank: the allowed variables of the agent, overridden by those of job and agent.
 fn rank_environment(
     allowed: &[String],
     ours: BTreeMap<String, String>,
@@ -150,7 +151,7 @@ fn rank_environment(
 ) -> BTreeMap<String, String> {
     let mut environment = allowed_variables(allowed, std::env::vars_os());
     if is_other_user {
-        // They are the agent's; the supervisor sets those of the rank's user.
+        // These are the agent's; the supervisor sets those of the rank's user.
         for name in ["HOME", "LOGNAME", "SHELL", "USER", "XDG_RUNTIME_DIR"] {
             environment.remove(name);
         }
@@ -159,7 +160,7 @@ fn rank_environment(
     environment
 }
 
-/// The open output of a rank.
+/// Open output files of a rank.
 struct RankOutput {
     files: RankFiles,
     stdout: File,
@@ -201,7 +202,7 @@ fn start_error(source: StartError, start: RankStart, node: NodeId) -> LaunchErro
             let path = start.environment.get("PATH").cloned().unwrap_or_default();
             LaunchError::NotFound { program, node, path }
         }
-        // Another try ends the same way; a want of memory or processes does not.
+        // A retry fails the same way; a shortage of memory or processes does not.
         (StartStage::Program, Some(libc::EACCES | libc::ENOEXEC | libc::ENOTDIR | libc::ELOOP)) => {
             let path = start.environment.get("PATH").cloned().unwrap_or_default();
             LaunchError::NotExecutable {
@@ -223,13 +224,13 @@ fn start_error(source: StartError, start: RankStart, node: NodeId) -> LaunchErro
     }
 }
 
-/// Creates the folders of a generation's output. Where ranks are another user, that user may pass those above the last one, which
-/// its supervisor gives to the user.
+/// Creates the folders of a generation's output. If ranks run as another user, that user may pass through the folders
+/// above the last one, which the supervisor gives to the user.
 fn make_output_folders(state_dir: &Path, last: &Path, is_shared: bool) -> io::Result<()> {
     let mode = if is_shared { 0o711 } else { 0o700 };
     DirBuilder::new().recursive(true).mode(mode).create(last)?;
     if is_shared {
-        // They may have been made for ranks of the agent's own user.
+        // They may have been created for ranks of the agent's own user.
         for above in last.ancestors().skip(1).take_while(|path| *path != state_dir) {
             fs::set_permissions(above, Permissions::from_mode(mode))?;
         }
@@ -237,8 +238,8 @@ fn make_output_folders(state_dir: &Path, last: &Path, is_shared: bool) -> io::Re
     Ok(())
 }
 
-/// Creates a file for a rank's output, empty and for its owner alone. An earlier file of the name is removed: it may belong to
-/// another user, or be a link.
+/// Creates an output file of a rank, empty and private to its owner. An earlier file of the name is removed: it may
+/// belong to another user, or be a link.
 fn create_output(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(problem) if problem.kind() != io::ErrorKind::NotFound => return Err(problem),

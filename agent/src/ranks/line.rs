@@ -1,4 +1,4 @@
-//! The agent's voice to one rank: answers of its session, and calls that come from elsewhere.
+//! Sending half of a rank's connection: responses of its session, and checkpoint calls from other threads.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write as _};
@@ -14,17 +14,17 @@ use rankguard_proto::v1::to_rank::Kind as Said;
 use rankguard_proto::v1::{CheckpointCalled, ToRank};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, send, sendmsg};
 
-/// A rank that does not read for so long is not served any more (RG-9).
+/// Deadline of a write; a rank that does not read for that long is disconnected (RG-9).
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Calls that may wait for a rank which does not read; the oldest goes first, and its step is missed.
+/// Maximum queued calls for a rank that does not read; the oldest is dropped, and its step is missed.
 const WAITING_MAX: usize = 32;
 
-/// The sending half of a rank's connection. Whole frames only, whoever speaks. Cheap to clone.
+/// Sending half of a rank's connection; writes whole frames. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
     stream: Arc<Mutex<UnixStream>>,
-    /// Frames of calls, for whoever holds the stream next.
+    /// Frames of calls, sent by the next holder of the stream.
     waiting: Arc<Mutex<VecDeque<Vec<u8>>>>,
 }
 
@@ -37,7 +37,7 @@ impl Line {
         })
     }
 
-    /// Says something, and hands over a file with it.
+    /// Sends a message, with a file if given.
     pub(crate) fn say(&self, kind: Said, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let bytes = frame::encode(&ToRank { kind: Some(kind) });
         {
@@ -56,7 +56,7 @@ impl Line {
         Ok(())
     }
 
-    /// Passes a call on, now or behind what is being said. Never waits.
+    /// Sends a call at once, or queues it behind the message that is being sent. Never waits.
     pub(crate) fn call(&self, number: u64, call: CheckpointCall) {
         let kind = Some(Said::Called(CheckpointCalled::from((number, call))));
         {
@@ -69,15 +69,15 @@ impl Line {
         self.pass_on();
     }
 
-    /// Sends the calls that wait, as far as the socket takes them. Whoever has the stream does it when done.
+    /// Sends the queued calls until the socket is full. A thread that holds the stream does it when done.
     fn pass_on(&self) {
         let next = || self.waiting.lock().expect("no holder of the calls panics").pop_front();
         let empty = || self.waiting.lock().expect("no holder of the calls panics").is_empty();
-        // Asked again after the stream was given back: a call may have come while it was held.
+        // Checked again after the stream is released: a call may have been queued while it was held.
         while !empty() {
             let Ok(stream) = self.stream.try_lock() else { return };
             while let Some(frame) = next() {
-                // A frame of this size is taken whole or not at all.
+                // The socket accepts a frame of this size whole or not at all.
                 if send(&*stream, &frame, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_err() {
                     let mut waiting = self.waiting.lock().expect("no holder of the calls panics");
                     return waiting.push_front(frame);

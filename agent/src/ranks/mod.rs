@@ -1,4 +1,4 @@
-//! The ranks of this node: started, watched, spoken with, ended.
+//! Ranks of this node: start, supervision, communication and end.
 
 mod allowed_environment;
 mod credentials;

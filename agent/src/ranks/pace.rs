@@ -1,53 +1,54 @@
-//! How long a rank's steps take, and from when on its silence is strange: by its own baseline, not by a fixed deadline.
+//! Step times of a rank, and the limit beyond which its silence is abnormal: by its own baseline, not by a fixed
+//! deadline.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use rankguard_model::Step;
 
-/// Steps that are remembered: enough that a save or an evaluation every hundred steps is among them.
+/// Maximum retained step times: enough to include a save or an evaluation every hundred steps.
 const STEPS: usize = 128;
-/// Steps before a baseline is believed; the first ones compile, connect and fill caches.
+/// Minimum steps of a baseline; the first ones compile, connect and fill caches.
 const FEW: usize = 4;
-/// Times the median that a step may take: what Unicron (He et al., 2024) takes for a hang.
+/// Multiple of the median that a step may take: the hang threshold of Unicron (He et al., 2024).
 const MEDIANS: f64 = 3.0;
-/// Deviations (scaled to be one of a normal distribution) beyond the median.
+/// Deviations (scaled to those of a normal distribution) beyond the median.
 const DEVIATIONS: f64 = 10.0;
-/// Median absolute deviation to standard deviation of a normal distribution.
+/// Ratio of the standard deviation of a normal distribution to its median absolute deviation.
 const TO_SIGMA: f64 = 1.4826;
-/// Times the longest step that is remembered: the next save may take a little longer than the last.
+/// Multiple of the longest retained step: the next save may take a little longer than the last.
 const LONGEST: f64 = 1.5;
 
-/// The steps of one rank.
+/// Step times of one rank.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pace {
-    /// Seconds a step, oldest first.
+    /// Seconds per step, oldest first.
     steps: VecDeque<f64>,
     last: Option<(Step, Instant)>,
 }
 
-/// How a rank stands to its own baseline.
+/// Silence of a rank relative to its own baseline.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Silence {
-    /// The newest step it completed.
+    /// Newest completed step.
     pub(crate) step: Step,
-    /// Since then.
+    /// Time since that step.
     pub(crate) lasts: Duration,
-    /// What a step takes, median.
+    /// Median step time.
     pub(crate) median: Duration,
-    /// From when on silence is strange.
+    /// Limit beyond which the silence is abnormal.
     pub(crate) limit: Duration,
 }
 
 impl Silence {
-    /// Whether it is.
+    /// Returns true if the silence exceeds the limit.
     pub(crate) fn is_strange(&self) -> bool {
         self.lasts > self.limit
     }
 }
 
 impl Pace {
-    /// A step was completed. Reports may skip steps; what comes twice or late changes nothing.
+    /// Records a completed step. Reports may skip steps; a duplicate or late report changes nothing.
     pub(crate) fn stepped(&mut self, step: Step, now: Instant) {
         if let Some((before, since)) = self.last {
             let made = step.0.saturating_sub(before.0);
@@ -63,8 +64,8 @@ impl Pace {
         self.last = Some((step, now));
     }
 
-    /// Nothing while there is no baseline. `floor` is the least silence that is strange: what a machine may well be busy
-    /// with otherwise.
+    /// Returns the current silence; `None` without a baseline. `floor` is the minimum limit: a time for which a
+    /// machine may well be busy otherwise.
     pub(crate) fn silence(&self, floor: Duration, now: Instant) -> Option<Silence> {
         let (step, since) = self.last?;
         if self.steps.len() < FEW {
@@ -89,7 +90,7 @@ impl Pace {
     }
 }
 
-/// The median of some values, which are sorted by it.
+/// Sorts the values and returns their median.
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -104,7 +105,7 @@ fn median(values: &mut [f64]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Steps of these milliseconds; gives the pace and the moment of the last.
+    /// Steps of these milliseconds; returns the pace and the time of the last.
     fn paced(steps: impl IntoIterator<Item = u64>) -> (Pace, Instant) {
         let (mut pace, mut now) = (Pace::default(), Instant::now());
         pace.stepped(Step(0), now);

@@ -1,32 +1,32 @@
-//! Where the socket of the ranks lies.
+//! Path of the rank socket.
 //!
-//! In the state directory, unless its path is too long for a socket: then in a folder with a random name that this agent
-//! alone can have made, so that agents in containers that share a temporary folder do not meet. The state directory records
-//! the folder; the next agent of the directory removes one that a kill left behind.
+//! The socket is in the state directory, unless its path is too long for a socket: then in a folder with a random name
+//! that only this agent can have created, so that agents in containers that share a temporary folder do not collide.
+//! The state directory records the folder; the next agent of the directory removes one that a killed agent left.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// A path of a Unix socket has room for 108 bytes.
+/// Maximum bytes of the socket's path; the kernel allows 108.
 const PATH_BYTES_MAX: usize = 100;
 const SOCKET: &str = "ranks.sock";
-/// Holds the path of the folder, where there is one.
+/// File with the path of the folder, if there is one.
 const RECORD: &str = "ranks.sock.folder";
-/// How names of such folders begin; 32 random hex digits follow.
+/// Prefix of the folder's name; 32 random hex digits follow.
 const PREFIX: &str = "rankguard-";
 
-/// The path of the socket, with what is to be removed after it.
+/// Path of the rank socket, with the files that are removed after it.
 #[derive(Debug)]
 pub(super) struct SocketPlace {
     pub(super) path: PathBuf,
-    /// The folder of its own, and where that is recorded.
+    /// Separate folder of the socket, and the file that records it.
     folder: Option<(PathBuf, PathBuf)>,
 }
 
 impl SocketPlace {
-    /// Finds a place, and clears what an agent before has left of its own.
+    /// Finds a path, and removes the leftovers of an earlier agent.
     pub(super) fn find(state_dir: &Path) -> io::Result<Self> {
         Self::find_beside(state_dir, &base())
     }
@@ -38,7 +38,7 @@ impl SocketPlace {
             let _ = fs::remove_file(&record);
         }
         let path = state_dir.join(SOCKET);
-        // One agent a directory: an earlier owner of the name has ended.
+        // A directory has one agent: an earlier owner of the name has ended.
         let _ = fs::remove_file(&path);
         if path.as_os_str().len() <= PATH_BYTES_MAX {
             return Ok(Self { path, folder: None });
@@ -56,7 +56,7 @@ impl SocketPlace {
         })
     }
 
-    /// Allows or denies connections of other users than the agent's.
+    /// Allows or denies connections of users other than the agent's.
     pub(super) fn allow_users(&self, others: bool) -> io::Result<()> {
         let (socket, folder) = if others { (0o666, 0o711) } else { (0o600, 0o700) };
         if let Some((path, _)) = &self.folder {
@@ -76,15 +76,15 @@ impl Drop for SocketPlace {
     }
 }
 
-/// The user's own folder for sockets, or the one for temporary files.
+/// Returns the user's runtime folder, or the one for temporary files.
 fn base() -> PathBuf {
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let usable = own.filter(|path| path.is_absolute() && path.is_dir() && path.as_os_str().len() < PATH_BYTES_MAX / 2);
     usable.unwrap_or_else(std::env::temp_dir)
 }
 
-/// Removes the folder of an agent that was killed. Only a folder of this user with such a name, and only if nothing but the
-/// socket is in it: the record could be the work of any process that can write into the state directory.
+/// Removes the folder of an agent that was killed: only a folder of this user with such a name, and only if it holds
+/// nothing but the socket, because any process that can write into the state directory could have written the record.
 fn remove_left(folder: &Path) {
     let named = folder
         .file_name()
@@ -115,11 +115,11 @@ mod tests {
         let path = first.path.clone();
         fs::write(&path, "").unwrap();
         assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
-        // It is killed, and the next one comes.
+        // It is killed, and the next agent starts.
         std::mem::forget(first);
         let second = SocketPlace::find_beside(&deep, base.path()).unwrap();
         assert!(second.path != path && !path.exists() && folders() == 1);
-        // Another agent with the same folder for temporary files has a folder of its own.
+        // Another agent that shares the temporary folder has a folder of its own.
         let other = state.path().join("b".repeat(120));
         fs::create_dir(&other).unwrap();
         let third = SocketPlace::find_beside(&other, base.path()).unwrap();

@@ -1,4 +1,4 @@
-//! The output of ranks for operators, read where the agent keeps it.
+//! Log service: output of ranks for operators, read from the agent's state directory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,12 +12,12 @@ use tonic::{Request, Response, Status};
 
 use super::environment::job_folder;
 
-/// Bytes of one answer at most.
+/// Maximum bytes of one response.
 const PIECE_MAX: u32 = 1 << 20;
-/// Files that one answer lists at most.
+/// Maximum files that one response lists.
 const FILES_MAX: usize = 65_536;
 
-/// Reads output of ranks. It is served to operators alone: whoever may start programs on the nodes.
+/// Log service. It serves operators only, who may start programs on the nodes anyway.
 #[derive(Debug, Clone)]
 pub(crate) struct RankLogService {
     state_dir: PathBuf,
@@ -62,7 +62,7 @@ fn file_name(rank: u32, is_error: bool) -> String {
     format!("rank-{rank}.{}", if is_error { "err" } else { "out" })
 }
 
-/// Rank and stream of a file of this name.
+/// Parses rank and stream from a file name.
 fn parse_name(name: &str) -> Option<(u32, bool)> {
     let (rank, stream) = name.strip_prefix("rank-")?.split_once('.')?;
     let is_error = match stream {
@@ -73,7 +73,8 @@ fn parse_name(name: &str) -> Option<(u32, bool)> {
     Some((rank.parse().ok()?, is_error))
 }
 
-/// The logs of a generation, or of the newest one where it is 0. None where this node ran no rank of the job.
+/// Lists the logs of a generation, or of the newest one if it is 0. The list is empty if this node ran no rank of the
+/// job.
 fn list(folder: &Path, generation: u64) -> io::Result<Vec<v1::LogFile>> {
     let generation = match generation {
         0 => newest_generation(folder)?,
@@ -120,7 +121,7 @@ fn newest_generation(folder: &Path) -> io::Result<Option<Generation>> {
     Ok(numbers.max().map(Generation))
 }
 
-/// A piece of a file. A link is not followed: a rank of the agent's own user could put one there.
+/// Reads part of a file. A link is not followed, because a rank of the agent's own user could create one.
 fn read(path: &Path, offset: u64, bytes_max: u32) -> io::Result<v1::LogPiece> {
     let no_follow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
     let file = OpenOptions::new().read(true).custom_flags(no_follow).open(path)?;

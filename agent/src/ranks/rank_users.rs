@@ -1,4 +1,4 @@
-//! The users that ranks may run as (RG-13).
+//! Users that ranks may run as (RG-13).
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,14 +8,14 @@ use super::allowed_environment::list_matches;
 use crate::settings::Settings;
 use crate::supervisor::has_set_user_capability;
 
-/// The rules of one agent.
+/// User rules of one agent.
 #[derive(Debug, Clone)]
 pub(crate) struct RankUserRules {
-    /// The user of ranks if the job names none; the agent's own when absent.
+    /// User of ranks if the job names none; `None` for the agent's own.
     usual: Option<String>,
-    /// Users that jobs may name; a name that ends in `*` stands for all that begin so.
+    /// Users that jobs may name; a name that ends in `*` matches all names with that prefix.
     of_jobs: Vec<String>,
-    /// Whether this process may become another user.
+    /// True if this process may change to another user.
     can_change_user: bool,
     /// Owners of the agent's key and directory, and root.
     refused: Vec<u32>,
@@ -40,7 +40,7 @@ impl RankUserRules {
         }
     }
 
-    /// The user to run ranks as, by name; `None` for the agent's own.
+    /// Returns the name of the user to run ranks as; `None` for the agent's own.
     pub(crate) fn choose(&self, wanted: Option<&str>) -> Result<Option<String>, String> {
         if let Some(name) = wanted.filter(|name| !list_matches(&self.of_jobs, name)) {
             return Err(format!(
@@ -55,17 +55,17 @@ impl RankUserRules {
         Ok(chosen)
     }
 
-    /// Numbers of users that no rank may run as.
+    /// Returns the ids of users that no rank may run as.
     pub(crate) fn refused_numbers(&self) -> Vec<u32> {
         self.refused.clone()
     }
 
-    /// Whether ranks run as other users than the agent.
+    /// Returns true if ranks run as another user than the agent by default.
     pub(crate) fn are_separate(&self) -> bool {
         self.can_change_user && self.usual.is_some()
     }
 
-    /// Whether a rank may be another user than the agent.
+    /// Returns true if a rank may run as another user than the agent.
     pub(crate) fn may_be_separate(&self) -> bool {
         self.can_change_user && (self.usual.is_some() || !self.of_jobs.is_empty())
     }

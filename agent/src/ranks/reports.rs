@@ -1,4 +1,4 @@
-//! Reports of starts and ends of ranks to the rest of the agent.
+//! Reports of starts and exits of ranks to the other parts of the agent.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,20 +16,20 @@ use crate::intake::Intake;
 use crate::sighting::Sighting;
 use crate::supervisor::{RankEvents, RankProcess};
 
-/// How long the end of a rank waits at most for the reading of what it wrote: on a node with a free core that takes
-/// milliseconds, on a starved one the cause is worth the wait.
+/// Longest wait before an exit is reported for the rank's last output to be read: milliseconds on a node with a free
+/// core; on an overloaded one the cause is worth the wait.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Reports starts and ends of ranks to the rest of the agent.
+/// Reporter of starts and exits of ranks.
 #[derive(Debug)]
 pub(crate) struct RankReports {
     pub(crate) roster: Roster,
     pub(crate) intake: Intake,
     pub(crate) job_logs: JobLogs,
     pub(crate) flight: FlightDumps,
-    /// Output of ranks that are being started.
+    /// Output files of ranks that are being started.
     files: Mutex<BTreeMap<RankRef, RankFiles>>,
-    /// Standard error of ranks that run.
+    /// Standard error of running ranks.
     errors: Mutex<BTreeMap<RankRef, PathBuf>>,
 }
 
@@ -57,9 +57,9 @@ impl RankReports {
             .remove(rank)
     }
 
-    /// A rank was not started.
+    /// Discards a rank that was not started.
     pub(super) fn forget(&self, rank: &RankRef) {
-        // A start whose answer came too late has none any more, and its exit is reported.
+        // A start with a late response has no files any more, and its exit is reported.
         if self.take_files(rank).is_some() {
             self.roster.ended(rank);
             self.flight.finish(rank);
@@ -97,7 +97,7 @@ impl RankEvents for RankReports {
             job_logs: self.job_logs.clone(),
             flight: self.flight.clone(),
         };
-        // A thread of its own: reading the output of one rank must not delay the exits of others.
+        // Runs on its own thread, so that reading the output of one rank does not delay the exits of others.
         let thread = std::thread::Builder::new().name("rank-exit".to_owned());
         let copy = report.clone();
         if thread.spawn(move || copy.send()).is_err() {
@@ -106,7 +106,7 @@ impl RankEvents for RankReports {
     }
 }
 
-/// The end of a rank, to be reported after its last output.
+/// Exit of a rank, to be reported after its last output.
 #[derive(Debug, Clone)]
 struct ExitReport {
     rank: RankRef,
@@ -123,7 +123,7 @@ struct ExitReport {
 
 impl ExitReport {
     fn send(self) {
-        // The rank's last output comes before its exit, so that the cause stands before the consequence.
+        // The rank's last output precedes its exit, so that the cause comes before the consequence.
         self.job_logs.finish(self.rank.clone(), LAST_WORDS);
         self.flight.finish(&self.rank);
         let (pid, exit) = (self.pid, self.exit);
@@ -141,7 +141,7 @@ impl ExitReport {
                 ended_by_agent: self.ended_by_agent,
             },
         );
-        // The evidence first: who waits for the rank to be gone may report what follows from it.
+        // The evidence is sent first: a waiter for the rank's end may report consequences of it.
         self.intake.push(sighting.at(self.ended_at).urgent());
         self.roster.ended(&self.rank);
     }

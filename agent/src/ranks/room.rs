@@ -1,4 +1,4 @@
-//! How many conversations with ranks go on at a time, and how often what goes wrong with them is logged (RG-9).
+//! Limits on concurrent rank connections and on the log lines about them (RG-9).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use rankguard_model::RankRef;
 
-/// Connections at a time that have not named their rank.
+/// Maximum concurrent connections that have not named their rank.
 const GREETINGS_MAX: usize = 64;
-/// Connections of one rank at a time: its trainer, and one that is being replaced.
+/// Maximum concurrent connections of one rank: its trainer, and one that is being replaced.
 const SESSIONS_OF_RANK_MAX: usize = 4;
-/// Connections at a time: all ranks of the largest node, twice.
+/// Maximum concurrent connections: all ranks of the largest node, twice.
 const SESSIONS_MAX: usize = 2_048;
-/// Least time between two lines of the log about connections.
+/// Minimum time between two log lines about connections.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// The conversations that go on. Cheap to clone.
+/// Counts of open connections. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SessionRoom(Arc<Mutex<Occupancy>>);
 
@@ -27,7 +27,7 @@ struct Occupancy {
     unlogged: u64,
 }
 
-/// A place in the room; it is free again when this is dropped.
+/// Counted connection; dropping it frees the place.
 #[derive(Debug)]
 pub(super) struct SessionPlace {
     room: SessionRoom,
@@ -36,11 +36,11 @@ pub(super) struct SessionPlace {
 
 impl SessionRoom {
     fn lock(&self) -> MutexGuard<'_, Occupancy> {
-        // Counters are whole between any two statements.
+        // The counters are consistent between any two statements, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a connection of which nothing is known; `None` when there are too many of them.
+    /// Returns a place for a connection without a rank; `None` if there are too many.
     pub(super) fn enter(&self) -> Option<SessionPlace> {
         let mut all = self.lock();
         if all.greetings >= GREETINGS_MAX || all.ranks.values().sum::<usize>() >= SESSIONS_MAX {
@@ -51,7 +51,7 @@ impl SessionRoom {
         Some(SessionPlace { room, rank: None })
     }
 
-    /// Logs what went wrong, at most once a second; the rest is counted.
+    /// Logs a failure, at most once a second; the others are counted.
     pub(super) fn report(&self, what: &str) {
         let mut all = self.lock();
         if all.logged.is_some_and(|logged| logged.elapsed() < QUIET) {
@@ -66,7 +66,7 @@ impl SessionRoom {
 }
 
 impl SessionPlace {
-    /// Assigns the connection to the rank that it has named. Returns whether there is room for another one of that rank.
+    /// Assigns the connection to the rank that it has named. Returns false if that rank has too many connections.
     pub(super) fn name(&mut self, rank: &RankRef) -> bool {
         let mut all = self.room.lock();
         let count = all.ranks.entry(rank.clone()).or_default();

@@ -1,7 +1,7 @@
-//! Who runs here, and who did a moment ago: the one table that orders, the rank socket and collectors look into.
+//! Roster: the one table of running and recently ended ranks, shared by orders, the rank socket and collectors.
 //!
-//! Evidence about a process often arrives after its end (the kernel's OOM lines, the last words in its log), so ranks are
-//! remembered for a while.
+//! Evidence about a process often arrives after its end (the kernel's OOM lines, the last lines of its log), so ended
+//! ranks are retained for a while.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -15,13 +15,13 @@ use crate::supervisor::RankProcess;
 use rankguard_model::{CheckpointCall, Entity, Generation, JobId, Launch, NodeId, Rank, RankRef, RunningRank, Step};
 use rustix::process::Signal;
 
-/// How long a rank that ended is remembered.
+/// Time for which an ended rank is retained.
 const MEMORY: Duration = Duration::from_secs(60);
 
-/// Calls that are kept for a rank which has not connected yet: the controller has no more open at a time.
+/// Maximum calls retained for a rank that has not connected yet: the controller has no more open at a time.
 const CALLS_KEPT: usize = 8;
 
-/// All ranks of this node. Cheap to clone.
+/// Ranks of this node. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Roster {
     shared: Arc<Shared>,
@@ -36,25 +36,25 @@ struct Shared {
 
 #[derive(Debug, Clone)]
 struct Entry {
-    /// Absent between the decision to start it and its start.
+    /// `None` between the decision to start it and its start.
     process: Option<RankProcess>,
     local_rank: u32,
     launch: Arc<Launch>,
     step: Option<Step>,
-    /// How long its steps take.
+    /// Step times, for the silence limit.
     pace: Pace,
-    /// It has said that its work is done; from then on it may be silent.
+    /// True once it has reported that its work is done; from then on it may be silent.
     finished: bool,
     ended: Option<Instant>,
-    /// The agent is ending it.
+    /// True while the agent ends it.
     ending: bool,
-    /// Children that have ended and that it does not wait for.
+    /// Number of ended children that it has not waited for.
     dead_children: usize,
-    /// Where it is blocked in the kernel, as was told.
+    /// Kernel location in which it is blocked, as last reported.
     blocked: Option<String>,
-    /// Its connection, once it has said that it heeds calls.
+    /// Connection, once the rank has announced that it accepts calls.
     line: Option<Line>,
-    /// Calls for its generation, the newest: a rank that is still starting hears them when it connects.
+    /// Newest calls for its generation, sent to a rank that connects after they were made.
     calls: VecDeque<(u64, CheckpointCall)>,
 }
 
@@ -80,7 +80,7 @@ impl Roster {
         self.shared.ranks.lock().expect("no holder of the roster panics")
     }
 
-    /// A rank is about to start: its first word must find it known.
+    /// Registers a rank before its start, so that its first message finds it.
     pub(crate) fn expect(&self, rank: RankRef, local_rank: u32, launch: Arc<Launch>) {
         let mut ranks = self.lock();
         ranks.retain(|_, entry| entry.ended.is_none_or(|since| since.elapsed() < MEMORY));
@@ -101,14 +101,14 @@ impl Roster {
         ranks.insert(rank, entry);
     }
 
-    /// It has a process.
+    /// Records the process of a rank.
     pub(crate) fn started(&self, rank: &RankRef, process: RankProcess) {
         if let Some(entry) = self.lock().get_mut(rank) {
             entry.process = Some(process);
         }
     }
 
-    /// Its process has ended and was waited for, or never was.
+    /// Records the end of a rank; its process was reaped or never existed.
     pub(crate) fn ended(&self, rank: &RankRef) {
         if let Some(entry) = self.lock().get_mut(rank) {
             entry.ended = Some(Instant::now());
@@ -117,8 +117,8 @@ impl Roster {
         self.shared.ended.notify_all();
     }
 
-    /// The agent ends the matching ranks. A process that has ended by itself before keeps its own exit, also where that was not
-    /// reported yet.
+    /// Marks the matching ranks as ended by the agent. A process that ended by itself before retains its own exit,
+    /// even if that was not reported yet.
     pub(crate) fn mark_ending(&self, which: impl Fn(&RankRef) -> bool) {
         let table = ProcessTable::read().unwrap_or_default();
         let mut ranks = self.lock();
@@ -128,17 +128,17 @@ impl Roster {
         }
     }
 
-    /// Whether the agent ended it.
+    /// Returns true if the agent ended the rank.
     pub(crate) fn is_ending(&self, rank: &RankRef) -> bool {
         self.lock().get(rank).is_some_and(|entry| entry.ending)
     }
 
-    /// It completed a step just now.
+    /// Records that the rank completed a step now.
     pub(crate) fn stepped(&self, rank: &RankRef, step: Step) {
         self.stepped_at(rank, step, Instant::now());
     }
 
-    /// It completed a step at this moment.
+    /// Records that the rank completed a step at `at`.
     pub(crate) fn stepped_at(&self, rank: &RankRef, step: Step, at: Instant) {
         if let Some(entry) = self.lock().get_mut(rank) {
             entry.step = entry.step.max(Some(step));
@@ -146,14 +146,14 @@ impl Roster {
         }
     }
 
-    /// It has completed all its work.
+    /// Records that the rank completed all its work.
     pub(crate) fn finished(&self, rank: &RankRef) {
         if let Some(entry) = self.lock().get_mut(rank) {
             entry.finished = true;
         }
     }
 
-    /// The ranks that run and are not done, with their process and how their silence stands to their own baseline.
+    /// Returns the ranks that run and are not done, each with its process and its silence relative to its baseline.
     pub(crate) fn paces(&self, floor: Duration, now: Instant) -> Vec<(RankRef, u32, Option<Silence>)> {
         let ranks = self.lock();
         let working = |(rank, entry): (&RankRef, &Entry)| {
@@ -163,7 +163,7 @@ impl Roster {
         ranks.iter().filter_map(working).collect()
     }
 
-    /// The ranks that run, are not done and have reported no step, with their process.
+    /// Returns the ranks that run, are not done and have reported no step, each with its process.
     pub(crate) fn unmarked(&self) -> Vec<(RankRef, u32)> {
         let ranks = self.lock();
         let working = |(rank, entry): (&RankRef, &Entry)| {
@@ -173,7 +173,7 @@ impl Roster {
         ranks.iter().filter_map(working).collect()
     }
 
-    /// It heeds calls, and hears those that were made while it started.
+    /// Registers a rank's connection for calls, and sends it those that were made while it started.
     pub(crate) fn follows(&self, rank: &RankRef, line: &Line) {
         if let Some(entry) = self.lock().get_mut(rank) {
             for (number, call) in &entry.calls {
@@ -183,7 +183,7 @@ impl Roster {
         }
     }
 
-    /// Passes a call on to all ranks of a generation, and to those of them that have yet to connect.
+    /// Sends a call to all ranks of a generation, and retains it for those that have yet to connect.
     pub(crate) fn call(&self, job: &JobId, generation: Generation, number: u64, call: CheckpointCall) {
         let theirs = |(rank, entry): &(&RankRef, &mut Entry)| {
             rank.job == *job && rank.generation == generation && entry.ended.is_none()
@@ -201,7 +201,7 @@ impl Roster {
         }
     }
 
-    /// Jobs with running ranks that take images when they are called, and the newest step that any of them completed here.
+    /// Returns the jobs with running ranks that accept checkpoint calls, each with the newest step completed here.
     pub(crate) fn checkpointing(&self) -> BTreeMap<JobId, Step> {
         let mut jobs = BTreeMap::new();
         for (rank, entry) in self.lock().iter() {
@@ -214,7 +214,7 @@ impl Roster {
         jobs
     }
 
-    /// A rank as an entity.
+    /// Returns a rank as an entity.
     pub(crate) fn entity(&self, rank: &RankRef) -> Entity {
         Entity::Rank {
             job: rank.job.clone(),
@@ -224,19 +224,19 @@ impl Roster {
         }
     }
 
-    /// The order that started a rank which still runs, and its rank on the node.
+    /// Returns the launch of a rank that still runs, and its local rank.
     pub(crate) fn launch_of(&self, rank: &RankRef) -> Option<(Arc<Launch>, u32)> {
         let ranks = self.lock();
         let entry = ranks.get(rank).filter(|entry| entry.ended.is_none())?;
         Some((entry.launch.clone(), entry.local_rank))
     }
 
-    /// Whether a rank was started here, even if it has ended since.
+    /// Returns true if a rank was started here, even if it has ended since.
     pub(crate) fn knows(&self, rank: &RankRef) -> bool {
         self.lock().contains_key(rank)
     }
 
-    /// The rank that has, or had, this process id; the newest one, should a number have come back.
+    /// Returns the rank that has or had this process id; the newest one if the id was reused.
     pub(crate) fn rank_of_pid(&self, pid: u32) -> Option<RankRef> {
         let ranks = self.lock();
         let found = ranks.iter().filter(|(_, entry)| entry.pid() == Some(pid));
@@ -244,14 +244,14 @@ impl Roster {
         newest.map(|(rank, _)| rank.clone())
     }
 
-    /// The newest generation's rank of this number, in any job of this node.
+    /// Returns the newest generation's rank of this number, in any job of this node.
     pub(crate) fn newest_rank(&self, rank: Rank) -> Option<RankRef> {
         let ranks = self.lock();
         let found = ranks.keys().filter(|known| known.rank == rank);
         found.max_by_key(|known| known.generation).cloned()
     }
 
-    /// What the agent says of its ranks when it joins.
+    /// Returns the running ranks, for the agent's join.
     pub(crate) fn running(&self) -> Vec<RunningRank> {
         let ranks = self.lock();
         let running = |(rank, entry): (&RankRef, &Entry)| {
@@ -265,7 +265,7 @@ impl Roster {
         ranks.iter().filter_map(running).collect()
     }
 
-    /// What the agent shows of its ranks.
+    /// Returns the running ranks, for the agent's view.
     pub(crate) fn views(&self) -> Vec<RankView> {
         let ranks = self.lock();
         let view = |(rank, entry): (&RankRef, &Entry)| {
@@ -281,22 +281,22 @@ impl Roster {
         ranks.iter().filter_map(view).collect()
     }
 
-    /// So many of its children have ended and it does not wait for them.
+    /// Records the number of ended children that a rank has not waited for.
     pub(crate) fn dead_children(&self, rank: &RankRef, count: usize) {
         if let Some(entry) = self.lock().get_mut(rank) {
             entry.dead_children = count;
         }
     }
 
-    /// It is blocked in the kernel, or no longer is.
+    /// Records the kernel location in which a rank is blocked; `None` once it is not.
     pub(crate) fn blocked(&self, rank: &RankRef, place: Option<String>) {
         if let Some(entry) = self.lock().get_mut(rank) {
             entry.blocked = place;
         }
     }
 
-    /// Ranks that run, and those that ended at most so long ago, with the process of those that have one and the order that
-    /// started them.
+    /// Returns the ranks that run and those that ended within `lately`, each with its process, if it has one, and its
+    /// launch.
     pub(crate) fn using(&self, lately: Duration) -> Vec<(RankRef, Option<u32>, Arc<Launch>)> {
         let ranks = self.lock();
         let recent = ranks
@@ -309,7 +309,7 @@ impl Roster {
         all.collect()
     }
 
-    /// Sends a signal to the process groups of the running ranks that match; gives the number of these ranks.
+    /// Sends a signal to the process groups of the running ranks that match; returns the number of these ranks.
     pub(crate) fn signal(&self, signal: Signal, which: impl Fn(&RankRef) -> bool) -> usize {
         let processes: Vec<RankProcess> = {
             let ranks = self.lock();
@@ -323,7 +323,7 @@ impl Roster {
         }
         let table = ProcessTable::read().unwrap_or_default();
         for process in &processes {
-            // Only what is below the supervisor: a group's number may have been given to others meanwhile.
+            // Only descendants of the supervisor: the group's id may have been reused meanwhile.
             let below = table.descendants(&[process.supervisor].into());
             for member in below.iter().filter(|member| member.group == process.pid) {
                 signal_process(member, signal);
@@ -332,7 +332,7 @@ impl Roster {
         processes.len()
     }
 
-    /// Waits until none of the matching ranks runs; gives those that still do when the time is over.
+    /// Waits until none of the matching ranks runs; returns those that still run after `limit`.
     pub(crate) fn wait_gone(&self, limit: Duration, which: impl Fn(&RankRef) -> bool) -> Vec<RankRef> {
         let deadline = Instant::now() + limit;
         let mut ranks = self.lock();

@@ -1,4 +1,4 @@
-//! The conversation with one rank.
+//! Session with one rank.
 
 use std::io::{self, Read};
 use std::net::Shutdown;
@@ -24,25 +24,26 @@ use crate::ranks::throttle::Throttle;
 use crate::settings::WhenFull;
 use crate::sighting::Sighting;
 
-/// From the connection to the end of the first message.
+/// Deadline from the connection to the end of the first message.
 const HELLO_DEADLINE: Duration = Duration::from_secs(10);
-/// The longest first message.
+/// Maximum bytes of the first message.
 const HELLO_BYTES: usize = 4 << 10;
-/// The longest message besides [`BOXES_TAG`]: they hold numbers, and one a reason.
+/// Maximum bytes of any message except [`BOXES_TAG`]: messages hold numbers, and one a reason.
 const MESSAGE_BYTES: usize = 64 << 10;
-/// The first byte of a message that asks for boxes, which are as many as the model has tensors: field 3, length-delimited.
+/// First byte of a message that requests boxes, of which there are as many as the model has tensors: field 3,
+/// length-delimited.
 const BOXES_TAG: u8 = 3 << 3 | 2;
-/// Messages at once, and in a second.
+/// Rate limit of messages: burst, and messages per second.
 const MESSAGES: (u32, u32) = (20_000, 10_000);
-/// Messages that become evidence each, at once and in a second.
+/// Rate limit of messages that each become evidence: burst, and messages per second.
 const REPORTS: (u32, u32) = (200, 20);
-/// Steps beyond the one that a generation starts from that are believed; the controller refuses more, and would hold it
-/// against this node.
+/// Maximum steps beyond a generation's first one; a larger step is ignored, because the controller refuses it and
+/// would penalise this node.
 const STEPS_MAX: u64 = 1_000_000_000;
-/// Characters of a reason that a rank gives.
+/// Maximum characters of a rank's reason.
 const REASON_MAX: usize = 1_000;
 
-/// What a conversation needs of its agent.
+/// Parts of the agent that a session needs.
 #[derive(Debug, Clone)]
 pub(super) struct SessionContext {
     pub(super) roster: Roster,
@@ -50,11 +51,11 @@ pub(super) struct SessionContext {
     pub(super) checkpoints: Arc<Checkpoints>,
     pub(super) check: PeerCheck,
     pub(super) room: SessionRoom,
-    /// Least time between two progress reports.
+    /// Minimum time between two progress reports.
     pub(super) pause: Duration,
 }
 
-/// One connection.
+/// Session of one connection.
 pub(super) struct Session {
     stream: UnixStream,
     place: SessionPlace,
@@ -71,7 +72,7 @@ pub(super) struct Session {
     held_back: Option<Sighting>,
 }
 
-/// Why a conversation ended before its rank did.
+/// Failure that ended a session before its rank ended.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
     #[error("read or write")]
@@ -82,7 +83,7 @@ enum Broken {
     Protocol(String),
 }
 
-/// A rank that has said who it is.
+/// Rank that has identified itself.
 struct Known {
     rank: RankRef,
     launch: Arc<Launch>,
@@ -109,7 +110,7 @@ impl Session {
         })
     }
 
-    /// Until the rank closes the connection or breaks the protocol.
+    /// Serves the rank until it closes the connection or violates the protocol.
     pub(super) fn run(mut self) {
         if let Err(problem) = self.converse() {
             self.room.report(&problem.to_string());
@@ -117,7 +118,7 @@ impl Session {
         if let Some(last) = self.held_back.take() {
             self.intake.push(last);
         }
-        // The roster holds the line, too.
+        // The roster holds a clone of the stream, so it is shut down explicitly.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
@@ -163,14 +164,14 @@ impl Session {
         Ok(())
     }
 
-    /// Why the peer may not speak for a rank, or not over one more connection.
+    /// Returns the reason for which the peer may not act for a rank, or not on a further connection.
     fn objection(&mut self, peer: PeerProcess, rank: &RankRef) -> Option<String> {
         let objection = self.check.objection(peer, rank, &self.roster.running());
         let full = || format!("rank {} has as many connections as it may have", rank.rank);
         objection.or_else(|| (!self.place.name(rank)).then(full))
     }
 
-    /// Reads a rank that sends faster than it may more slowly.
+    /// Delays the next read if the rank exceeds its rate limit.
     fn pace(&mut self, heard: &Heard) {
         let now = Instant::now();
         let mut wait = self.messages.take(1.0, now);
@@ -289,7 +290,7 @@ impl Session {
         }
     }
 
-    /// Progress is thinned: the first step of a generation at once, then the newest now and then.
+    /// Thins progress reports: sends the first of a generation at once, then the newest one at most every `pause`.
     fn progress(&mut self, known: &Known, done: &v1::StepDone) {
         let step = Step(done.step);
         self.roster.stepped(&known.rank, step);
@@ -323,7 +324,7 @@ impl Session {
         self.say(Said::Refused(v1::Refused { reason }))
     }
 
-    /// The next message; `None` when the rank has closed the connection.
+    /// Returns the next message; `None` once the rank has closed the connection.
     fn hear(&mut self, reader: &mut FrameReader, deadline: Option<Instant>) -> Result<Option<Heard>, Broken> {
         let mut bytes = [0; 16 * 1024];
         loop {
@@ -349,7 +350,7 @@ impl Session {
                 Ok(count) => reader.push(&bytes[..count]),
                 Err(problem) if problem.kind() == io::ErrorKind::Interrupted => {}
                 Err(problem) if problem.kind() == io::ErrorKind::WouldBlock && deadline.is_some() => {}
-                // A rank that was killed resets its connection; its exit tells the rest.
+                // A killed rank resets its connection; its exit is reported separately.
                 Err(problem) if problem.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
                 Err(problem) => return Err(problem.into()),
             }
@@ -361,7 +362,7 @@ impl Session {
     }
 }
 
-/// The step that a message claims, if it claims one.
+/// Returns the step that a message names, if any.
 fn step_of(heard: &Heard) -> Option<u64> {
     match heard {
         Heard::StepDone(done) => Some(done.step),
@@ -372,12 +373,12 @@ fn step_of(heard: &Heard) -> Option<u64> {
     }
 }
 
-/// A time that a rank gives; zero where it is none.
+/// Sanitises a duration from a rank: zero if it is negative or not finite.
 fn millis(told: f64) -> f64 {
     if told.is_finite() { told.max(0.0) } else { 0.0 }
 }
 
-/// A box as the rank asks for it.
+/// Converts a box from its wire type.
 fn tensor_box(wanted: &v1::TensorBox) -> Result<TensorBox, String> {
     Ok(TensorBox {
         name: wanted.name.clone(),

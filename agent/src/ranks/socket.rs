@@ -1,4 +1,4 @@
-//! The Unix socket at which ranks meet their agent: one thread a rank.
+//! Unix socket for ranks: one thread per connection.
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -18,13 +18,13 @@ use crate::intake::Intake;
 use crate::ranks::Roster;
 use crate::settings::Settings;
 
-/// How long the end of the agent may go unheard.
+/// Poll interval for the agent's stop flag.
 const HEAR_NS: i64 = 500_000_000;
 
-/// After a connection that could not be taken (too many open files), so that it is not tried in a circle.
+/// Pause after a failed accept (for example with too many open files), to avoid a busy loop.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The listening socket; the file goes when this does.
+/// Listening socket; its file is removed on drop.
 #[derive(Debug)]
 pub(crate) struct RankSocket {
     place: SocketPlace,
@@ -65,13 +65,13 @@ impl RankSocket {
         Ok(Self { place })
     }
 
-    /// Where ranks connect.
+    /// Returns the path that ranks connect to.
     pub(crate) fn path(&self) -> &Path {
         &self.place.path
     }
 }
 
-/// Takes one connection, if one comes in time, and serves it on a thread of its own.
+/// Accepts one connection within the poll interval, and serves it on its own thread.
 fn accept(listener: &UnixListener, context: &SessionContext) {
     let mut ready = [PollFd::new(listener, PollFlags::IN)];
     let hear = Timespec {
@@ -90,7 +90,7 @@ fn accept(listener: &UnixListener, context: &SessionContext) {
         }
     };
     let Some(place) = context.room.enter() else {
-        // Closed at once: a rank tries again, and a flood costs one descriptor at a time.
+        // Closed at once: a rank retries, and a flood costs one descriptor at a time.
         return context.room.report("there are too many connections");
     };
     let session = Session::new(stream, place, context.clone());

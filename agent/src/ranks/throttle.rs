@@ -1,20 +1,21 @@
-//! How fast a rank may send. One that sends faster is read more slowly: its socket fills, and its client drops step marks.
+//! Rate limit of a rank's messages. A rank that exceeds it is read more slowly: its socket fills, and its client drops
+//! step marks.
 
 use std::time::{Duration, Instant};
 
-/// A token bucket.
+/// Token bucket that may be overdrawn.
 #[derive(Debug)]
 pub(super) struct Throttle {
-    /// Most tokens, which may be used at once.
+    /// Capacity in tokens.
     burst: f64,
-    /// Tokens that come back in a second.
+    /// Refill rate in tokens per second.
     rate: f64,
     tokens: f64,
     filled: Instant,
 }
 
 impl Throttle {
-    /// A full bucket.
+    /// Returns a full bucket.
     pub(super) fn new(burst: u32, rate: u32, now: Instant) -> Self {
         Self {
             burst: f64::from(burst),
@@ -24,7 +25,7 @@ impl Throttle {
         }
     }
 
-    /// Takes so many tokens; gives how long to wait until they are there.
+    /// Takes `count` tokens; returns the wait until the balance is not negative any more.
     pub(super) fn take(&mut self, count: f64, now: Instant) -> Duration {
         let back = now.saturating_duration_since(self.filled).as_secs_f64() * self.rate;
         self.filled = now;

@@ -1,23 +1,23 @@
-//! The epochs of a spool: stretches of its life during which its numbers keep their meaning.
+//! Epochs of a spool: periods in which its numbers keep their meaning.
 //!
-//! A start of the agent begins an epoch, and so does every change of numbers that were not sent. Each has a
-//! random id, is reported to the controller before anything is delivered in it, and is remembered with the newest number that
-//! kept its meaning. A restored copy of the state directory lacks what the controller knows of
+//! Every start of the agent begins an epoch, and so does every renumbering of evidence that was not sent. Each has a
+//! random id, is reported to the controller before anything is delivered in it, and is stored with the newest number
+//! that kept its meaning. A restored copy of the state directory lacks epochs that the controller knows
 //! ([`rankguard_model::restored_spool`]).
 //!
-//! Limits: what a directory recorded and could not deliver before it was replaced by its copy is lost without a trace where
-//! it had no session since the copy. A copy that is restored a second time, or was made of a restored directory before that one
-//! had joined, may deliver what it holds a second time, but loses nothing.
+//! Limits: evidence that a directory recorded and could not deliver before it was replaced by its copy is lost without
+//! a trace if it had no session since the copy. A copy that is restored a second time, or was made of a restored
+//! directory that had not joined, may deliver its evidence a second time, but loses nothing.
 
 use rankguard_model::{Sequence, SpoolEpoch};
 use redb::{ReadableTable, Table, TableDefinition};
 
 use super::{SpoolError, database};
 
-/// Position to id, end and whether it may have been reported, oldest first. The end of the last one is not used.
+/// Position to id, end and a flag if it may have been reported, oldest first. The end of the last one is not used.
 pub(super) const EPOCHS: TableDefinition<'_, u64, (u64, u64, u64)> = TableDefinition::new("epochs");
 
-/// Epochs that are remembered, the one that lasts included.
+/// Most epochs that are retained, the current one included.
 const EPOCHS_MAX: usize = 32;
 
 /// All epochs of one spool.
@@ -25,7 +25,7 @@ const EPOCHS_MAX: usize = 32;
 pub(super) struct EpochChain {
     past: Vec<PastEpoch>,
     current: u64,
-    /// Whether a controller may know the current one.
+    /// True if a controller may know the current one.
     reported: bool,
 }
 
@@ -36,7 +36,7 @@ struct PastEpoch {
     reported: bool,
 }
 
-/// A random id for an epoch.
+/// Returns a random id for an epoch.
 pub(super) fn new_id() -> Result<u64, SpoolError> {
     let bytes: [u8; 8] = rankguard_identity::secret().ok_or(SpoolError::Random)?;
     Ok(u64::from_le_bytes(bytes).max(1))
@@ -94,8 +94,9 @@ impl EpochChain {
         (self.current, self.reported) = (id, false);
     }
 
-    /// The epochs of a restored copy, once it holds only what the controller does not know: those that both share, the one of
-    /// the original that delivered up to `acknowledged`, and a new one. Only numbers up to `settled` have kept their meaning.
+    /// Sets the epochs of a restored copy, once it holds only evidence that the controller does not know: the shared
+    /// epochs, the epoch of the original that delivered up to `acknowledged`, and a new one. Only numbers up to
+    /// `settled` have kept their meaning.
     pub(super) fn adopt(&mut self, reported: &[SpoolEpoch], settled: u64, acknowledged: u64, id: u64) {
         let knows = |epoch: &PastEpoch| reported.iter().any(|other| other.id == epoch.id);
         let shared = self.past.iter().rposition(knows).map_or(0, |place| place + 1);
@@ -114,17 +115,17 @@ impl EpochChain {
         (self.current, self.reported) = (id, false);
     }
 
-    /// The id of the current epoch.
+    /// Returns the id of the current epoch.
     pub(super) fn current(&self) -> u64 {
         self.current
     }
 
-    /// Notes that a controller may know the current epoch from now on. False when it may already.
+    /// Marks the current epoch as reported. Returns false if it already was.
     pub(super) fn report(&mut self) -> bool {
         !std::mem::replace(&mut self.reported, true)
     }
 
-    /// All epochs, oldest first; the newest number of the spool is `last`.
+    /// Returns all epochs, oldest first; `last` is the newest number of the spool.
     pub(super) fn list(&self, last: u64) -> Vec<SpoolEpoch> {
         let epoch = |id, end| SpoolEpoch { id, end: Sequence(end) };
         let past = self.past.iter().map(|past| epoch(past.id, past.end));

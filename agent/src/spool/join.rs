@@ -1,4 +1,4 @@
-//! A join: what the controller has journalled of this node, against what the spool holds.
+//! Join: comparison of the controller's journal of this node with the content of the spool.
 
 use rankguard_model::{JournalMark, RestoredSpool, Sequence, SpoolEpoch, restored_spool};
 use redb::{Durability, ReadableTable, ReadableTableMetadata};
@@ -7,25 +7,26 @@ use super::epochs::{self, EPOCHS};
 use super::table::{self, EVIDENCE, META};
 use super::{Spool, SpoolError, State, database, opened, overflow};
 
-/// What a join means for the spool.
+/// Result of a join for the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SpoolJoin {
-    /// The session may go on.
+    /// The session may continue.
     Continues,
-    /// The state directory is a restored copy: what it holds has new numbers in a new epoch, which the next session reports.
+    /// The state directory is a restored copy: its evidence has new numbers in a new epoch, which the next session
+    /// reports.
     Renumbered,
 }
 
 impl Spool {
-    /// The id of the current epoch: see [`Spool::send_after`].
+    /// Returns the id of the current epoch: see [`Spool::send_after`].
     pub(crate) fn epoch(&self) -> u64 {
         self.lock().epochs.current()
     }
 
-    /// The epochs for a join. The current one counts as reported from now on.
+    /// Returns the epochs for a join. The current one counts as reported from now on.
     ///
-    /// A disk that refuses does not keep the node from joining. Should the agent then be killed before it records anything,
-    /// the next one takes its own directory for a restored copy and reports a gap.
+    /// A failed write does not prevent the join. If the agent is then killed before it records anything, its successor
+    /// takes its own directory for a restored copy and reports a gap.
     pub(crate) fn report_epochs(&self) -> Vec<SpoolEpoch> {
         let mut state = self.lock();
         if state.epochs.report()
@@ -43,12 +44,12 @@ impl Spool {
         txn.commit().map_err(database)
     }
 
-    /// The controller answered a join: it has journalled this node up to `acknowledged` and knows these epochs from the join
-    /// before.
+    /// Handles the controller's answer to a join: it has journalled this node up to `acknowledged` and received these
+    /// epochs at the join before.
     ///
-    /// A controller without epochs is believed as far as numbers go: a spool that never joined although the controller knows
-    /// the node, or that is behind what is acknowledged, is a new one for an old name. Its evidence gets numbers beyond the
-    /// acknowledged ones, or it would be taken for a repetition and vanish.
+    /// For a controller without epochs the numbers decide: a spool that never joined although the controller knows the
+    /// node, or that is behind the acknowledged number, is a new spool of a known node. Its evidence gets numbers
+    /// beyond the acknowledged ones; otherwise it would be dropped as a repetition.
     pub(crate) fn joined(&self, acknowledged: Sequence, reported: &[SpoolEpoch]) -> Result<SpoolJoin, SpoolError> {
         let mut state = self.lock();
         if let Some(restored) = restored_spool(&state.epochs.list(state.last), reported, acknowledged) {
@@ -73,7 +74,8 @@ impl Spool {
         Ok(SpoolJoin::Continues)
     }
 
-    /// Gives what the original has not delivered numbers beyond the acknowledged ones, after a gap that names the loss.
+    /// Renumbers the evidence that the original has not delivered beyond the acknowledged numbers, after a gap that
+    /// names the loss.
     fn go_on_from_original(
         &self,
         state: &mut State,
@@ -114,7 +116,8 @@ impl Spool {
         )
     }
 
-    /// Gives all records after `settled` numbers beyond `acknowledged`, with a gap before them; those up to it are removed.
+    /// Renumbers all records after `settled` beyond `acknowledged`, with a gap before them, and removes those up to
+    /// `settled`.
     fn renumber(
         &self,
         state: &mut State,
@@ -153,12 +156,12 @@ impl Spool {
         Ok(())
     }
 
-    /// The newest entry of a journal that is known here.
+    /// Returns the newest known entry of a controller's journal.
     pub(crate) fn journal(&self) -> Option<JournalMark> {
         self.lock().journal
     }
 
-    /// Remembers the journal of the controller that answered a join.
+    /// Stores the journal mark of the controller that answered a join.
     pub(crate) fn remember_journal(&self, mark: JournalMark) -> Result<(), SpoolError> {
         let mut state = self.lock();
         if state.journal == Some(mark) {
@@ -181,10 +184,10 @@ impl Spool {
         Ok(())
     }
 
-    /// The controller has journalled everything up to `seq`, in a journal of `position` entries.
+    /// Removes evidence up to `seq`, which the controller has journalled, in a journal of `position` entries.
     ///
-    /// Not durable by itself: an acknowledgement that is forgotten only leads to a repetition, which the controller
-    /// recognises by its number.
+    /// Not durable by itself: a lost acknowledgement only causes a repetition, which the controller detects by its
+    /// number.
     pub(crate) fn ack(&self, seq: Sequence, position: Option<u64>) -> Result<(), SpoolError> {
         let mut state = self.lock();
         let upto = seq.0.min(state.last);

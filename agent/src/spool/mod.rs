@@ -1,17 +1,18 @@
-//! Evidence on disk until the controller has journalled it.
+//! Spool: evidence on disk until the controller has journalled it.
 //!
-//! Sequence numbers start at 1 and have no gaps (RG-4). A number is bound to its evidence for good once it may have been
-//! sent, and nothing is sent before its commit is durable: after kill -9 a number can never come back with another
-//! meaning. Progress and samples go through the same commits as failures; they only wait a little longer for company
-//! ([`crate::settings::Intervals::spool_linger`]), so the rate of fsyncs is bounded.
+//! Sequence numbers start at 1 and have no gaps (RG-4). A number is bound to its evidence for good once it may have
+//! been sent, and nothing is sent before its commit is durable: after kill -9 a number can never return with another
+//! meaning. Progress and samples go through the same commits as failures; they only linger a little longer, to share a
+//! commit ([`crate::settings::Intervals::spool_linger`]), so that the rate of fsyncs is bounded.
 //!
-//! Full-rule: when the unacknowledged evidence exceeds the limit, the oldest samples and progress that were never sent
-//! are dropped, a gap with their count takes their place, and what follows is renumbered (nobody has seen those
-//! numbers). When that does not help, new samples and progress are not taken; beyond twice the limit nothing is. What
-//! was not taken is counted and becomes a gap as soon as there is room.
+//! Overflow: when the unacknowledged evidence exceeds the limit, the oldest samples and progress that were never sent
+//! are dropped, a gap with their count replaces them, and the evidence after them is renumbered (those numbers were
+//! never sent). If that is not enough, new samples and progress are rejected; beyond twice the limit all evidence is.
+//! Rejected evidence is counted and becomes a gap as soon as there is room.
 //!
-//! A state directory that was restored from a copy is recognised at the join by its epochs: what the original delivered is
-//! removed, the rest gets numbers that were never used, and a gap names what is lost (`epochs`, `join`).
+//! A state directory that was restored from a copy is detected at the join by its epochs: the evidence that the
+//! original delivered is removed, the rest gets numbers that were never used, and a gap names the loss (`epochs`,
+//! `join`).
 
 mod epochs;
 mod join;
@@ -32,36 +33,34 @@ use epochs::{EPOCHS, EpochChain};
 pub(crate) use join::SpoolJoin;
 use table::{CURSORS, EVIDENCE, META, Record};
 
-/// Pages that are kept in memory. What waits is written once and read once, in order.
+/// Page cache of the database, bytes. Pending evidence is written once and read once, in order.
 const CACHE_BYTES: usize = 1 << 20;
 
-/// Why the spool cannot be used.
+/// Failure of the spool.
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
-    /// Another agent has it open.
+    /// Another agent has the spool open.
     #[error("lock {path}: another agent uses this state directory")]
     InUse {
-        /// The file.
         path: PathBuf,
     },
-    /// The database refused.
+    /// The database returned an error.
     #[error("use the database")]
     Database(#[source] Box<redb::Error>),
-    /// It could not be opened again after an error, and is tried again.
+    /// The database could not be opened again after an error; it will be retried.
     #[error("the database is closed after an error")]
     Closed,
-    /// A record is not readable.
+    /// A record cannot be decoded.
     #[error("read record {seq}: {problem}")]
     Record {
-        /// Its number.
+        /// Sequence number of the record.
         seq: u64,
-        /// What is wrong.
         problem: String,
     },
-    /// The epoch of a session is over: what was not sent has new numbers.
+    /// The epoch of a session has ended: evidence that was not sent has new numbers.
     #[error("evidence has new numbers since this session began")]
     EpochEnded,
-    /// There is no id for a new epoch.
+    /// The system returned no random id for a new epoch.
     #[error("cannot begin an epoch: the system gives no random numbers")]
     Random,
 }
@@ -77,42 +76,42 @@ fn opened(db: &Option<Database>) -> Result<&Database, SpoolError> {
     db.as_ref().ok_or(SpoolError::Closed)
 }
 
-/// Every kind of error of the database is one fact here: it refused.
+/// Converts any error of the database to [`SpoolError::Database`].
 pub(crate) fn database(error: impl Into<redb::Error>) -> SpoolError {
     SpoolError::Database(Box::new(error.into()))
 }
 
-/// The spool of one agent. All methods may be called from any thread; those that write wait for the disk.
+/// Spool of one agent. All methods may be called from any thread; those that write block on the disk.
 #[derive(Debug)]
 pub(crate) struct Spool {
     path: PathBuf,
-    /// Absent while it is opened again.
+    /// None while it is opened again.
     db: RwLock<Option<Database>>,
     node: NodeId,
     limit: u64,
     state: Mutex<State>,
-    /// The state as it was after the last change, for those who must not wait for the disk.
+    /// State after the last change, for readers that must not block on the disk.
     view: Mutex<SpoolView>,
     durable: watch::Sender<u64>,
 }
 
-/// What must be known without asking the disk.
+/// State that is readable without the disk.
 #[derive(Debug)]
 struct State {
     /// Newest number in use.
     last: u64,
-    /// Newest number that may have been sent; those up to it keep their meaning.
+    /// Newest number that may have been sent; evidence up to it keeps its number, unless the directory was restored.
     sent: u64,
-    /// Everything up to it has left the spool.
+    /// All evidence up to this number has left the spool.
     acked: u64,
-    /// Bytes of the records in the table.
+    /// Size of the records in the table, bytes.
     bytes: u64,
-    /// Whether a controller ever answered a join of this spool.
+    /// True if a controller ever answered a join of this spool.
     joined: bool,
-    /// Sightings that were refused and not yet recorded as a gap.
+    /// Count of rejected evidence records that are not yet reported as a gap.
     refused: u64,
     epochs: EpochChain,
-    /// The newest entry of a journal that is known here.
+    /// Newest known entry of a controller's journal.
     journal: Option<JournalMark>,
 }
 
@@ -156,7 +155,7 @@ impl Spool {
             };
             State {
                 last,
-                // It is not known what an earlier process sent, so all of it counts as sent.
+                // The numbers that an earlier process sent are unknown, so that all count as sent.
                 sent: last,
                 acked: number(table::ACKED)?,
                 bytes,
@@ -182,10 +181,11 @@ impl Spool {
         self.db.read().expect("no holder of the database panics")
     }
 
-    /// Opens the database anew. One that could not write once, for want of room or otherwise, refuses everything until then.
+    /// Closes and opens the database again, because one that failed to write, for lack of space or otherwise, rejects
+    /// everything until then.
     pub(crate) fn reopen(&self) -> Result<(), SpoolError> {
         let mut db = self.db.write().expect("no holder of the database panics");
-        // Closed before it is opened: it is locked for one.
+        // Closed first, because the database locks its file.
         drop(db.take());
         *db = Some(create(&self.path)?);
         Ok(())
@@ -195,7 +195,7 @@ impl Spool {
         self.state.lock().expect("no holder of the spool panics")
     }
 
-    /// How full it is and which numbers it holds. Does not wait for the disk.
+    /// Returns fill level and numbers without blocking on the disk.
     pub(crate) fn view(&self) -> SpoolView {
         *self.view.lock().expect("no holder of the spool's view panics")
     }
@@ -204,18 +204,18 @@ impl Spool {
         *self.view.lock().expect("no holder of the spool's view panics") = state.view(self.limit);
     }
 
-    /// Changes whenever there may be something new to send.
+    /// Returns a receiver that changes whenever there may be new evidence to send.
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.durable.subscribe()
     }
 
-    /// Evidence that is not yet acknowledged.
+    /// Returns the count of unacknowledged evidence records.
     pub(crate) fn unacknowledged(&self) -> u64 {
         let state = self.lock();
         state.last - state.acked.min(state.last)
     }
 
-    /// Commits sightings, and where readers stand after them; returns the newest number. When it fails, nothing was taken.
+    /// Commits evidence and reader positions; returns the newest number. On an error nothing is stored.
     pub(crate) fn append(&self, batch: &[Sighting], positions: &[Cursor]) -> Result<Sequence, SpoolError> {
         let mut state = self.lock();
         let db = self.db();
@@ -299,8 +299,8 @@ impl Spool {
         self.record(seq, &sighting)
     }
 
-    /// At most `most` pieces after `after`, oldest first, on the node's own clock. They count as sent from now on. Refused
-    /// when `epoch`, the one that the session reported, is over.
+    /// Returns at most `most` evidence records after `after`, oldest first, dated by the node's own clock, and marks
+    /// them as sent. Fails if `epoch`, the one that the session reported, has ended.
     pub(crate) fn send_after(&self, epoch: u64, after: Sequence, most: usize) -> Result<Vec<Evidence>, SpoolError> {
         let mut state = self.lock();
         if state.epochs.current() != epoch {
@@ -321,7 +321,7 @@ impl Spool {
         Ok(evidence)
     }
 
-    /// Where a reader stood at its newest durable sighting.
+    /// Returns the position of a reader after its newest durable evidence.
     pub(crate) fn cursor(&self, key: &str) -> Result<Option<String>, SpoolError> {
         let db = self.db();
         let txn = opened(&db)?.begin_read().map_err(database)?;

@@ -1,4 +1,4 @@
-//! Making room, and giving new numbers to evidence that nobody has seen.
+//! Compaction of a full spool, and renumbering of evidence that was never sent.
 
 use rankguard_model::{Body, Entity, Evidence, EvidenceId, NodeId, Sequence, Source};
 use redb::{ReadableTable, Table};
@@ -8,7 +8,7 @@ use super::{SpoolError, database};
 use crate::clock;
 use crate::sighting::is_droppable;
 
-/// What a compaction gave back.
+/// Numbers and bytes that a compaction freed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Freed {
     pub(super) numbers: u64,
@@ -16,7 +16,7 @@ pub(super) struct Freed {
 }
 
 /// Drops the oldest samples and progress after `sent` until the table is at three quarters of `limit`, so that the cost
-/// of the rewriting is spread over a quarter of the limit.
+/// of rewriting is spread over a quarter of the limit.
 pub(super) fn compact(
     records: &mut Table<'_, u64, &[u8]>,
     node: &NodeId,
@@ -40,7 +40,7 @@ pub(super) fn compact(
             kept.push(record);
         }
     }
-    // One dropped record would only make room for the gap that tells of it.
+    // One dropped record would only make room for the gap that reports it.
     if dropped < 2 {
         return Ok(Freed::default());
     }

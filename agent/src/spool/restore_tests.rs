@@ -1,4 +1,5 @@
-//! State directories and journals that are restored from copies, in any order with deaths, joins and deliveries (RG-4).
+//! State directories and journals that are restored from copies, in any order with crashes, joins and deliveries
+//! (RG-4).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +8,12 @@ use rankguard_model::{Exit, restored_spool};
 
 use super::*;
 
-/// What happens to an agent and its controller.
+/// Event of an agent and its controller.
 #[derive(Debug, Clone, Copy)]
 enum Move {
     /// Evidence is recorded.
     Record(u8),
-    /// A session opens and delivers at most so many.
+    /// A session opens and delivers at most this many.
     Deliver(u8),
     /// The agent is killed and started again.
     Restart,
@@ -22,22 +23,22 @@ enum Move {
     RestoreJournal,
 }
 
-/// The controller's part of the protocol: [`rankguard_model::restored_spool`] at joins, numbers in order, holes named.
+/// Controller's part of the protocol: [`rankguard_model::restored_spool`] at joins, numbers in order, holes reported.
 #[derive(Debug, Clone, Default)]
 struct ControllerModel {
     acknowledged: u64,
     epochs: Vec<rankguard_model::SpoolEpoch>,
-    /// How often each piece of evidence is in the journal.
+    /// Number of times each evidence is in the journal.
     journalled: BTreeMap<u32, u32>,
-    /// Numbers that were named as never arrived.
+    /// Count of numbers that were reported as never arrived.
     named: u64,
-    /// Gaps that name a restored directory.
+    /// Count of gaps that report a restored directory.
     restored: u32,
     sessions: u32,
 }
 
 impl ControllerModel {
-    /// Whether the spool was found to be a restored one.
+    /// Runs a session. Returns true if the spool was found to be a restored one.
     fn session(&mut self, spool: &Spool, most: usize) -> bool {
         self.sessions += 1;
         let mut is_restored = false;
@@ -69,21 +70,21 @@ impl ControllerModel {
     }
 }
 
-/// An agent's state directory, its copy and what is known of both.
+/// Agent's state directory, its copy, and the known content of both.
 struct World {
     dir: tempfile::TempDir,
     spool: Option<Spool>,
     controller: ControllerModel,
     journal_copy: Option<ControllerModel>,
     recorded: BTreeSet<u32>,
-    /// What the copy of the spool knows of.
+    /// Evidence in the copy of the spool.
     copied: Option<BTreeSet<u32>>,
-    /// Recorded in a directory that was replaced by its copy.
+    /// Evidence in a directory that was replaced by its copy.
     discarded: BTreeSet<u32>,
-    /// Whether each copy is restored once, and none is made of a restored directory that has not joined: see `epochs`.
+    /// True if each copy is restored once, and none is made of a restored directory that has not joined: see `epochs`.
     is_strict: bool,
     joined_since: bool,
-    /// Sessions that the directory knows of, and its copy.
+    /// Sessions recorded in the directory, and in its copy.
     sessions: (u32, u32),
     next: u32,
 }
@@ -128,7 +129,7 @@ impl World {
             Move::Deliver(most) => {
                 let is_behind = self.controller.sessions > self.sessions.0;
                 let is_restored = self.controller.session(spool, most.into());
-                // A journal that was restored, too, may know as little.
+                // A journal that was restored too may know as little.
                 if self.journal_copy.is_none() {
                     assert_eq!(is_restored, is_behind);
                 }
@@ -168,7 +169,7 @@ impl World {
         self.spool = Some(open(self.dir.path()));
     }
 
-    /// Everything that is still there is delivered, and something after it.
+    /// Delivers everything that is left, and something after it.
     fn end(&mut self) {
         self.make(Move::Deliver(u8::MAX));
         self.make(Move::Record(1));
@@ -208,8 +209,8 @@ fn moves(journal: bool, spool: bool) -> impl Strategy<Value = Vec<Move>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// A spool that was restored: what it holds is delivered once, what it does not hold was delivered once or is lost, and
-    /// no number is used twice.
+    /// A restored spool: its evidence is delivered once, other evidence was delivered once or is lost, and no number is
+    /// used twice.
     #[test]
     fn a_restored_spool_delivers_everything_once(moves in moves(false, true)) {
         let mut world = World::new(true);
@@ -220,7 +221,7 @@ proptest! {
         prop_assert_eq!(world.controller.named, 0);
     }
 
-    /// The same copy again and again, and copies of copies: nothing that is held is lost.
+    /// The same copy restored repeatedly, and copies of copies: no evidence that is present is lost.
     #[test]
     fn a_spool_that_is_restored_again_and_again_loses_nothing(moves in moves(false, true)) {
         let mut world = World::new(false);
@@ -230,7 +231,7 @@ proptest! {
         prop_assert_eq!(world.controller.named, 0);
     }
 
-    /// A journal that was restored: what it lost is named by number.
+    /// A restored journal: the numbers that it lost are reported.
     #[test]
     fn a_restored_journal_names_what_it_lost(moves in moves(true, false)) {
         let mut world = World::new(true);
@@ -241,7 +242,7 @@ proptest! {
         prop_assert_eq!(world.missing().len() as u64, world.controller.named);
     }
 
-    /// Both, in any order: nothing comes twice, and numbers only grow.
+    /// Both restored, in any order: no evidence is journalled twice, and numbers only grow.
     #[test]
     fn both_restored_deliver_nothing_twice(moves in moves(true, true)) {
         let mut world = World::new(true);
@@ -277,7 +278,7 @@ fn evidence_recorded_before_the_join_is_delivered_and_the_loss_is_named() {
     assert_eq!(lost, [&6], "what the original had not delivered");
 }
 
-/// Numbers that a full spool gives anew are not those of the copy.
+/// Numbers reassigned by a full spool are not those of the copy.
 #[test]
 fn a_copy_from_before_a_compaction_is_recognised() {
     let dir = tempfile::tempdir().unwrap();

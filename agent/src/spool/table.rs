@@ -1,4 +1,4 @@
-//! The tables of the spool and the form of a record.
+//! Tables of the spool and the format of a record.
 
 use prost::Message;
 use rankguard_model::{Evidence, NodeId, Sequence};
@@ -8,25 +8,25 @@ use redb::{Table, TableDefinition};
 use super::{SpoolError, database};
 use crate::sighting::Cursor;
 
-/// Number to record.
+/// Sequence number to record.
 pub(super) const EVIDENCE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("evidence");
-/// What must survive the records: see the keys below.
+/// Values that must outlive the records, under the keys below.
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
-/// Reader to its position.
+/// Reader key to its position.
 pub(super) const CURSORS: TableDefinition<'_, &str, &str> = TableDefinition::new("cursors");
 
-/// Newest number in use; the records themselves may all be gone.
+/// Newest number in use; its record may be gone.
 pub(super) const LAST: &str = "last";
-/// Everything up to it was acknowledged.
+/// Newest acknowledged number.
 pub(super) const ACKED: &str = "acked";
-/// 1 when a controller ever answered a join of this spool.
+/// 1 if a controller ever answered a join of this spool.
 pub(super) const JOINED: &str = "joined";
-/// The newest entry of a journal that is known: the journal, the start of the controller, the entry's position.
+/// Newest known entry of a controller's journal: the journal, the start of the controller, the entry's position.
 pub(super) const JOURNAL: &str = "journal";
 pub(super) const JOURNAL_LIFE: &str = "journal-life";
 pub(super) const JOURNAL_POSITION: &str = "journal-position";
 
-/// One piece of evidence as it lies in the table: the wire's own message, so there is one encoding to evolve.
+/// Evidence as stored in the table: the wire's own message, so that there is one encoding to evolve.
 pub(super) struct Record(pub(super) Evidence);
 
 impl Record {
@@ -38,19 +38,20 @@ impl Record {
         let unreadable = |problem: String| SpoolError::Record { seq, problem };
         let wire = v1::Evidence::decode(bytes).map_err(|e| unreadable(e.to_string()))?;
         let mut evidence = Evidence::try_from(wire).map_err(|e| unreadable(e.to_string()))?;
-        // The key is the number and the agent's name is the node: a record that moved does not carry its old identity.
+        // Number and node come from the key and the agent's name, so that a renumbered record does not carry its old
+        // identity.
         evidence.id.seq.0 = seq;
         evidence.id.node.clone_from(node);
         Ok(Self(evidence))
     }
 }
 
-/// What a record counts against the limit: its bytes and what the table needs around them.
+/// Returns the size of a record against the limit, bytes: its encoding and the table's overhead.
 pub(super) fn cost(record: &[u8]) -> u64 {
     record.len() as u64 + 32
 }
 
-/// Writes a record under its number, inside and outside, and returns its cost.
+/// Writes a record under its number, which is also set in the encoding, and returns its cost.
 pub(super) fn put(records: &mut Table<'_, u64, &[u8]>, seq: u64, record: &Record) -> Result<u64, SpoolError> {
     let mut numbered = record.0.clone();
     numbered.id.seq = Sequence(seq);
@@ -59,7 +60,7 @@ pub(super) fn put(records: &mut Table<'_, u64, &[u8]>, seq: u64, record: &Record
     Ok(cost(&bytes))
 }
 
-/// Keeps the position of a reader; an empty one is that of a reader that is gone, and is forgotten.
+/// Stores the position of a reader; an empty one removes the entry of a reader that is gone.
 pub(super) fn remember(cursors: &mut Table<'_, &str, &str>, cursor: &Cursor) -> Result<(), SpoolError> {
     let (key, value) = (cursor.key.as_str(), cursor.value.as_str());
     match value {

@@ -60,7 +60,7 @@ fn a_second_agent_on_the_same_directory_is_told_so() {
     assert!(matches!(second, Err(SpoolError::InUse { .. })));
 }
 
-/// RG-4: failures stay, the count of what went is told, and the numbers still have no gaps.
+/// RG-4: failures are retained, the count of dropped records is reported, and the numbers have no gaps.
 #[test]
 fn a_full_spool_drops_unsent_progress_first_and_says_how_many() {
     let dir = tempfile::tempdir().unwrap();
@@ -95,7 +95,7 @@ fn a_full_spool_drops_unsent_progress_first_and_says_how_many() {
     assert_eq!(newest, Some(Step(499)));
 }
 
-/// What may have been sent keeps its number; then new samples are refused and failures are still taken.
+/// Evidence that may have been sent keeps its number; then new samples are rejected and failures are still accepted.
 #[test]
 fn a_full_spool_never_renumbers_what_was_sent() {
     let dir = tempfile::tempdir().unwrap();
@@ -132,7 +132,7 @@ fn a_lost_state_directory_does_not_make_new_evidence_look_like_old() {
     assert_eq!(spool.joined(Sequence(2), &[]).unwrap(), SpoolJoin::Continues);
     assert_eq!(numbers(&spool), [3, 4, 5, 6]);
     assert_eq!(spool.append(&[exit(4)], &[]).unwrap(), Sequence(7));
-    // A join of the same spool later only acknowledges.
+    // A later join of the same spool only acknowledges.
     assert_eq!(spool.joined(Sequence(6), &[]).unwrap(), SpoolJoin::Continues);
     assert_eq!(numbers(&spool), [7]);
 }

@@ -1,4 +1,4 @@
-//! The children of processes: who they are, and how those ended that nobody waited for.
+//! Child processes, with the exit status of zombies.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -9,15 +9,15 @@ use rankguard_model::Exit;
 
 use super::task::{Stat, numbers};
 
-/// A child of a process.
+/// Child of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Child {
     pub(crate) pid: u32,
     pub(crate) name: String,
     pub(crate) parent: u32,
-    /// As in its `stat`: R, S, D, T, Z ...
+    /// State letter of its `stat`: R, S, D, T, Z ...
     pub(crate) state: char,
-    /// How it ended, if it has and that may be known.
+    /// Exit status of a zombie, if readable.
     pub(crate) ended: Option<Exit>,
 }
 
@@ -31,8 +31,8 @@ impl fmt::Display for Child {
     }
 }
 
-/// Who looks for children at one moment. Kernels without CONFIG_PROC_CHILDREN keep no lists; then all processes are asked for
-/// their parent, once.
+/// Reader of child processes at one moment. Kernels without CONFIG_PROC_CHILDREN have no lists; then the parent of
+/// every process is read, once.
 #[derive(Debug)]
 pub(crate) struct Children<'a> {
     proc_root: &'a Path,
@@ -47,13 +47,13 @@ impl<'a> Children<'a> {
         }
     }
 
-    /// Whether the kernel keeps lists, so that looking costs little.
+    /// True if the kernel has lists of children, which makes a search cheap.
     pub(crate) fn are_listed(proc_root: &Path) -> bool {
         let own = std::process::id().to_string();
         proc_root.join("self/task").join(own).join("children").exists()
     }
 
-    /// The children of a process.
+    /// Returns the ids of the children of a process.
     fn pids(&self, pid: u32) -> Vec<u32> {
         let folder = self.proc_root.join(pid.to_string()).join("task");
         let mut all = Vec::new();
@@ -69,12 +69,12 @@ impl<'a> Children<'a> {
         all
     }
 
-    /// The children of a process and theirs, as they are, the nearest first; so many, if there are more.
+    /// Returns at most `most` descendants of a process, the nearest first.
     pub(crate) fn below(&self, pid: u32, most: usize) -> Vec<Child> {
         let mut all = self.of(pid);
         let mut next = 0;
         while let Some(child) = all.get(next).filter(|_| all.len() < most) {
-            // What has ended has no children any more.
+            // A zombie has no children.
             let more = if child.state == 'Z' {
                 Vec::new()
             } else {
@@ -87,7 +87,7 @@ impl<'a> Children<'a> {
         all
     }
 
-    /// The children of a process, as they are.
+    /// Returns the children of a process.
     pub(crate) fn of(&self, pid: u32) -> Vec<Child> {
         self.pids(pid)
             .into_iter()

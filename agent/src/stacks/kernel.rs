@@ -1,6 +1,7 @@
-//! What the kernel says of a process: state, system call, where it waits, threads that nothing can wake.
+//! Kernel state of a process: state letter, system call, wait channel, threads in uninterruptible sleep.
 //!
-//! Without the right to trace it the system call and the kernel's stack are absent; state and waiting place mostly remain.
+//! Without the right to trace the process, the system call and the kernel stack are absent; state and wait channel
+//! mostly remain.
 
 use std::fmt;
 use std::fs;
@@ -8,23 +9,23 @@ use std::path::Path;
 
 use super::task::{Stat, numbers, read};
 
-/// Threads that are looked at.
+/// Most threads that are read.
 const THREADS: usize = 4_096;
-/// Blocked threads that are kept.
+/// Most blocked threads that are retained.
 const BLOCKED: usize = 16;
-/// Frames of a kernel stack that are kept, the innermost.
+/// Frames of a kernel stack that are retained, the innermost ones.
 const FRAMES: usize = 8;
 
-/// What the kernel says of a process.
+/// Kernel state of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// As in its `stat`: R, S, D, T, Z ...
+    /// State letter of its `stat`: R, S, D, T, Z ...
     pub(crate) state: char,
-    /// The system call that the main thread is in.
+    /// System call of the main thread.
     pub(crate) syscall: Option<String>,
-    /// The kernel function that it waits in.
+    /// Kernel function that the main thread waits in.
     pub(crate) wchan: Option<String>,
-    /// Threads that wait where no signal reaches them.
+    /// Threads that no signal can wake.
     pub(crate) blocked: Vec<Blocked>,
 }
 
@@ -39,12 +40,12 @@ impl Default for Standing {
     }
 }
 
-/// A thread in uninterruptible sleep.
+/// Thread in uninterruptible sleep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Blocked {
     pub(crate) thread: u32,
     pub(crate) name: String,
-    /// Innermost first; empty without the right to see it.
+    /// Kernel stack, innermost first; empty without the right to read it.
     pub(crate) stack: Vec<String>,
 }
 
@@ -77,7 +78,7 @@ impl fmt::Display for Standing {
 }
 
 impl Standing {
-    /// Looks at a process; nothing when there is none.
+    /// Reads the state of a process; none if it is gone.
     pub(crate) fn of(proc_root: &Path, pid: u32) -> Option<Self> {
         let folder = proc_root.join(pid.to_string());
         let mut own = Self::of_task(&folder)?;
@@ -97,7 +98,7 @@ impl Standing {
         Some(own)
     }
 
-    /// Looks at a thread, or at the main thread of a process.
+    /// Reads the state of a thread, or of the main thread of a process.
     pub(crate) fn of_task(folder: &Path) -> Option<Self> {
         Some(Self {
             state: Stat::read(folder)?.state,
@@ -110,11 +111,11 @@ impl Standing {
 
 fn wchan(folder: &Path) -> Option<String> {
     let text = read(&folder.join("wchan"));
-    // "0": it waits nowhere, or this user may not know.
+    // "0": the thread does not wait, or this user may not read it.
     Some(text.trim().to_owned()).filter(|place| !place.is_empty() && place != "0")
 }
 
-/// `[<0>] nfs_wait_bit_killable+0x1e/0x90 [nfs]`, innermost first.
+/// Reads a kernel stack, innermost first, from lines such as `[<0>] nfs_wait_bit_killable+0x1e/0x90 [nfs]`.
 fn kernel_stack(thread: &Path) -> Vec<String> {
     let text = read(&thread.join("stack"));
     let frames = text.lines().filter_map(|line| {
@@ -130,7 +131,7 @@ fn kernel_stack(thread: &Path) -> Vec<String> {
     }
 }
 
-/// The file whose call a thread is in, by the link of its descriptor, which asks no file system.
+/// Returns the file of a thread's system call, from the link of its descriptor, which queries no file system.
 pub(crate) fn file_waited_for(folder: &Path) -> Option<String> {
     let text = read(&folder.join("syscall"));
     let name = syscall(&text)?;
@@ -142,7 +143,7 @@ pub(crate) fn file_waited_for(folder: &Path) -> Option<String> {
     place.to_str().filter(|place| place.starts_with('/')).map(str::to_owned)
 }
 
-/// The calls among those that are named whose first word is a descriptor.
+/// System calls among [`NAMES`] with a descriptor as first argument.
 const OF_A_FILE: [&str; 9] = [
     "fcntl",
     "fdatasync",
@@ -155,14 +156,14 @@ const OF_A_FILE: [&str; 9] = [
     "write",
 ];
 
-/// `202 0x7f.. 0x80 ...`, or `running`, or `-1 ...` outside of system calls.
+/// Parses `202 0x7f.. 0x80 ...`; `running`, and `-1 ...` outside of system calls, give none.
 fn syscall(text: &str) -> Option<String> {
     let number: u32 = text.split_ascii_whitespace().next()?.parse().ok()?;
     let name = NAMES.iter().find(|(known, _)| *known == number).map(|(_, name)| *name);
     Some(name.map_or_else(|| format!("system call {number}"), str::to_owned))
 }
 
-/// The calls that processes are found waiting in, by the kernel's numbers.
+/// Names of the system calls that processes are found waiting in, by number.
 #[cfg(target_arch = "x86_64")]
 const NAMES: &[(u32, &str)] = &[
     (0, "read"),
@@ -201,7 +202,7 @@ const NAMES: &[(u32, &str)] = &[
     (449, "futex_waitv"),
 ];
 
-/// The generic numbers of the kernel, as on arm64.
+/// The same with the kernel's generic numbers, as on arm64.
 #[cfg(not(target_arch = "x86_64"))]
 const NAMES: &[(u32, &str)] = &[
     (22, "epoll_pwait"),

@@ -1,9 +1,9 @@
-//! Where a process stands: its Python functions, and what it waits for in the kernel.
+//! Stack of a process: its Python functions, and its wait in the kernel.
 //!
-//! Nothing is stopped, attached to or changed. Python stacks are read out of the process's memory by the py-spy library, in a
-//! process of its own with a deadline and a bound of memory (`rankguard stack-calls`), so that foreign memory that makes no
-//! sense ends that process and no other. Absent: stacks of a rank's child processes; and native frames on purpose: the library
-//! reads them only of a process that it stops (and with libunwind), and a rank is never stopped for being looked at (RG-12).
+//! Processes are not stopped, attached to or changed. The py-spy library reads Python stacks from the process's memory,
+//! in a separate process with a deadline and a memory limit (`rankguard stack-calls`), so that invalid foreign memory
+//! ends only that process. Absent: stacks of a rank's child processes, and native frames: the library reads those only
+//! of a process that it stops (and with libunwind), and a rank must not be stopped for diagnosis (RG-12).
 
 mod children;
 mod kernel;
@@ -18,27 +18,28 @@ pub(crate) use kernel::{Standing, file_waited_for};
 pub use python::serve_stack_calls;
 use python::{Thread, ask};
 
-/// Frames of the thread that is the process, that are kept: the innermost.
+/// Frames of the main thread that are retained, the innermost ones.
 const FRAMES: usize = 96;
-/// Other threads that are told of.
+/// Most other threads that are listed.
 const OTHERS: usize = 32;
 
-/// What begins a line that is no frame of the main thread.
+/// Prefix of a line that is not a frame of the main thread.
 const ASIDE: &str = "-- ";
 
-/// Where a process stands.
+/// Stack of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Stack {
-    /// Frames of its main thread, outermost first, the last one in the kernel; then, each beginning with `-- `, what
-    /// else is worth knowing.
+    /// Frames of its main thread, outermost first, the last one in the kernel; then further lines, each beginning with
+    /// `-- `.
     pub(crate) lines: Vec<String>,
-    /// The innermost place of the main thread.
+    /// Innermost frame of the main thread.
     pub(crate) place: String,
-    /// What the kernel says.
+    /// State of the process in the kernel.
     pub(crate) standing: Standing,
 }
 
-/// Looks at a process. `words` is the program that reads Python stacks; none are read when empty.
+/// Reads the stack of a process; none if the process is gone. `words` is the command that reads Python stacks; none are
+/// read if it is empty.
 pub(crate) fn look(proc_root: &Path, pid: u32, words: &[OsString]) -> Option<Stack> {
     let standing = Standing::of(proc_root, pid)?;
     let told = if words.is_empty() {

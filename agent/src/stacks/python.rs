@@ -1,4 +1,4 @@
-//! Python stacks, by the py-spy library, in a process of its own.
+//! Python stacks, read by the py-spy library in a separate process.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -9,32 +9,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounded::{self, Bounds, End};
 
-/// How long the reading of one process may take. Finding the interpreter means reading the symbols of a large file.
+/// Time limit for one process. Finding the interpreter means reading the symbols of a large file.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Address space of the reader: it maps the interpreter's files, which are large, and reads little of them.
+/// Address space limit of the reader, bytes: it maps the interpreter's files, which are large, and reads little of
+/// them.
 const MEMORY: u64 = 4 << 30;
-/// Threads and frames that are told.
+/// Most threads, and most frames of each, that are returned.
 const THREADS: usize = 256;
 const FRAMES: usize = 256;
 
-/// One Python thread.
+/// Python thread with its frames.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Thread {
-    /// The kernel's number of it, where it is known.
+    /// Thread id of the kernel, if known.
     pub(super) id: Option<u32>,
     pub(super) name: String,
-    /// Outermost first: `train_step (train.py:88)`.
+    /// Frames, outermost first: `train_step (train.py:88)`.
     pub(super) frames: Vec<String>,
 }
 
 impl Thread {
-    /// Whether it is the one that the process began with.
+    /// True for the main thread of the process.
     pub(super) fn is_main(&self, pid: u32) -> bool {
         self.id.map_or(self.name == "MainThread", |id| id == pid)
     }
 }
 
-/// Asks the program for the Python threads of a process; why not, when it cannot tell.
+/// Runs the reader and returns the Python threads of a process, or a message with the reason for their absence.
 pub(super) fn ask(words: &[OsString], pid: u32) -> Result<Vec<Thread>, String> {
     let mut words = words.to_vec();
     words.push(pid.to_string().into());
@@ -56,7 +57,7 @@ pub(super) fn ask(words: &[OsString], pid: u32) -> Result<Vec<Thread>, String> {
     match threads {
         Ok(threads) if !threads.is_empty() => Ok(threads),
         Ok(_) => Err("it has no Python thread".to_owned()),
-        // The beginning of very long output is all that is kept; whole lines of it are worth having.
+        // Only the beginning of very long output is retained; its complete lines are used.
         Err(_) => {
             let whole: Vec<Thread> = outcome
                 .stdout
@@ -72,12 +73,12 @@ pub(super) fn ask(words: &[OsString], pid: u32) -> Result<Vec<Thread>, String> {
     }
 }
 
-/// Writes the Python threads of a process, one JSON object a line, the main thread first. The process is neither stopped nor
-/// attached to: a stack that changes while it is read may be wrong or absent.
+/// Writes the Python threads of a process, one JSON object a line, the main thread first. The process is neither
+/// stopped nor attached to: a stack that changes during the read may be wrong or absent.
 ///
 /// # Errors
 ///
-/// In words for a person: it is no Python, its version is not known, this user may not read it.
+/// A message for people: the process is not Python, its version is unknown, or this user may not read it.
 pub fn serve_stack_calls(pid: u32, out: &mut impl Write) -> Result<(), String> {
     for thread in threads(pid)? {
         let line = serde_json::to_string(&thread).map_err(|problem| problem.to_string())?;
@@ -91,7 +92,7 @@ fn threads(pid: u32) -> Result<Vec<Thread>, String> {
         blocking: py_spy::config::LockingStrategy::NonBlocking,
         ..py_spy::Config::default()
     };
-    // Causes are told from the outermost to the innermost.
+    // The causes are listed from the outermost to the innermost.
     let failed = |problem: &dyn std::fmt::Display| problem.to_string().replace('\n', " ");
     let number = py_spy::Pid::try_from(pid).map_err(|problem| failed(&problem))?;
     let mut spy = py_spy::PythonSpy::new(number, &config).map_err(|problem| failed(&format!("{problem:#}")))?;
@@ -165,7 +166,7 @@ train()
                 .collect();
             main.ends_with(&["train", "wait_for_peer"]) && threads.iter().any(|thread| thread.name == "loader")
         };
-        // It may still be on its way into the call.
+        // The process may not have reached the call yet.
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
         let pid = python.id();
         let mut read = threads(pid);

@@ -1,4 +1,4 @@
-//! One generation of a job on this node, as the agent sees it.
+//! One generation of a job on this node, from the agent's side.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
@@ -13,7 +13,7 @@ use super::handle::SupervisorHandle;
 use super::report::StartError;
 use crate::processes::{EndedProcesses, ProcessCgroup, ProcessEntry, ProcessTable, end_processes};
 
-/// A generation and its supervisor.
+/// Generation with its supervisor.
 #[derive(Debug)]
 pub(super) struct SupervisedGeneration {
     pub(super) job: JobId,
@@ -23,18 +23,18 @@ pub(super) struct SupervisedGeneration {
     state: Mutex<GenerationState>,
 }
 
-/// The ranks of a generation.
+/// Ranks of a generation.
 #[derive(Debug, Default)]
 pub(super) struct GenerationState {
-    /// More ranks will be started.
+    /// True while further ranks are to be started.
     pub(super) is_launching: bool,
     pub(super) starting: BTreeMap<u32, SyncSender<Result<(), StartError>>>,
-    /// Process numbers by rank.
+    /// Process ids by rank.
     pub(super) running: BTreeMap<u32, u32>,
 }
 
 impl SupervisedGeneration {
-    /// A generation that is launching.
+    /// Returns a generation that is launching.
     pub(super) fn new(rank: &RankRef, handle: SupervisorHandle, cgroup: Option<ProcessCgroup>) -> Self {
         Self {
             job: rank.job.clone(),
@@ -60,12 +60,12 @@ impl SupervisedGeneration {
         }
     }
 
-    /// All processes of the generation.
+    /// Returns all processes of the generation.
     pub(super) fn members(&self, table: &ProcessTable) -> Vec<ProcessEntry> {
         table.descendants(&[self.handle.pid()].into())
     }
 
-    /// Ends all processes of the generation but its supervisor.
+    /// Ends all processes of the generation except its supervisor.
     pub(super) fn end_processes(&self, limit: Duration) -> EndedProcesses {
         let until = Instant::now() + limit;
         let in_group = self.cgroup.as_ref().map(|group| group.end(limit)).unwrap_or_default();
@@ -76,7 +76,7 @@ impl SupervisedGeneration {
     }
 }
 
-/// The exit that a wait status stands for.
+/// Converts a wait status.
 pub(super) fn exit_of(status: i32) -> Exit {
     let status = ExitStatus::from_raw(status);
     status
@@ -92,7 +92,7 @@ mod tests {
     fn a_wait_status_is_a_code_or_a_signal() {
         assert_eq!(exit_of(7 << 8), Exit::Code(7));
         assert_eq!(exit_of(9), Exit::Signal(9));
-        // With a core.
+        // With a core dump.
         assert_eq!(exit_of(6 | 0x80), Exit::Signal(6));
     }
 }

@@ -1,4 +1,4 @@
-//! The agent's handle of one supervisor process.
+//! Agent's handle of one supervisor process.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -17,14 +17,14 @@ use super::rights::raise_supervisor_capabilities;
 use crate::packets::PacketChannel;
 use crate::processes::FENCE_VARIABLE;
 
-/// Longest wait for room in the socket.
+/// Longest wait for space in the socket.
 const SEND_LIMIT: Duration = Duration::from_secs(2);
 
-/// Variables that the dynamic linker needs to start the program. A supervisor gets no other: it has no use for the agent's
-/// credentials, and ranks of the same user could read them there.
+/// Variable that the dynamic linker needs to start the program. A supervisor receives no other: it does not need the
+/// agent's credentials, and ranks of the same user could read them there.
 const LINKER_VARIABLE: &str = "LD_LIBRARY_PATH";
 
-/// A supervisor process; it is killed when this is dropped before it has ended.
+/// Supervisor process; it is killed if this is dropped before it has ended.
 #[derive(Debug)]
 pub(super) struct SupervisorHandle {
     channel: PacketChannel,
@@ -33,7 +33,7 @@ pub(super) struct SupervisorHandle {
 }
 
 impl SupervisorHandle {
-    /// Starts a supervisor. `mark` is the value of the variable by which a later agent finds it.
+    /// Starts a supervisor. `mark` is the value of the environment variable by which a later agent finds it.
     pub(super) fn spawn(program: &[OsString], mark: &str) -> io::Result<Self> {
         let (program, words) = program.split_first().ok_or(io::ErrorKind::NotFound)?;
         let (channel, other) = PacketChannel::pair()?;
@@ -46,7 +46,7 @@ impl SupervisorHandle {
         command.envs(std::env::var_os(LINKER_VARIABLE).map(|value| (LINKER_VARIABLE, value)));
         command.stdin(other).stdout(Stdio::null()).stderr(Stdio::null());
         let enter = || {
-            // A session of its own, before the orphan reaper can take it for a helper without one.
+            // Opens its own session before the orphan reaper can mistake it for a helper without one.
             let _ = rustix::process::setsid();
             raise_supervisor_capabilities();
             Ok(())
@@ -71,13 +71,13 @@ impl SupervisorHandle {
         self.child.lock().expect("no holder of a supervisor panics")
     }
 
-    /// Extends the lease. Does not wait: a supervisor that reads nothing must not hold up the others.
+    /// Extends the lease. Does not wait: a supervisor that reads nothing must not delay the others.
     pub(super) fn renew(&self, until: Duration) -> io::Result<()> {
         self.channel
             .send(&SupervisorRequest::Renew { until }, &[], Duration::ZERO)
     }
 
-    /// Asks for the start of a rank.
+    /// Requests the start of a rank.
     pub(super) fn start(&self, start: &RankStart, stdout: &File, stderr: &File) -> io::Result<()> {
         let mut text = File::from(memfd_create("rank-start", MemfdFlags::CLOEXEC)?);
         text.write_all(&serde_json::to_vec(start)?)?;
@@ -86,12 +86,12 @@ impl SupervisorHandle {
         self.channel.send(&request, &files, SEND_LIMIT)
     }
 
-    /// Asks for the end of everything.
+    /// Requests the end of all ranks and of the supervisor.
     pub(super) fn ask_to_end(&self) {
         let _ = self.channel.send(&SupervisorRequest::End, &[], SEND_LIMIT);
     }
 
-    /// The next report; `None` when the process has ended.
+    /// Returns the next report; `None` once the process has ended.
     pub(super) fn receive(&self, limit: Duration) -> io::Result<Option<SupervisorReport>> {
         let received = self.channel.receive::<SupervisorReport>(limit)?;
         Ok(received.map(|(report, _): (_, Vec<OwnedFd>)| report))

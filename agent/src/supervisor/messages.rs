@@ -6,78 +6,78 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// From the agent.
+/// Message from the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum SupervisorRequest {
-    /// Start a rank. Files: its [`RankStart`] as JSON, standard output, standard error.
+    /// Starts a rank. Files: its [`RankStart`] as JSON, standard output, standard error.
     Start { rank: u32 },
-    /// The lease holds until this time since the boot. Absolute, so that a message that waited in the socket extends nothing.
+    /// Extends the lease to this time since boot. Absolute, so that a message that waited in the socket extends
+    /// nothing.
     Renew { until: Duration },
-    /// No more ranks: end what is left, and exit.
+    /// Ends the remaining ranks and the supervisor.
     End,
 }
 
-/// From the supervisor.
+/// Message from the supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum SupervisorReport {
     Started {
         rank: u32,
         pid: u32,
-        /// User of the rank.
         uid: u32,
     },
     Refused {
         rank: u32,
         stage: StartStage,
         problem: String,
-        /// As in `errno`, where the kernel gave one.
+        /// Value of `errno`, if the kernel reported one.
         errno: Option<i32>,
     },
     Exited {
         rank: u32,
         pid: u32,
-        /// As `wait` gives it.
+        /// Status as returned by `wait`.
         status: i32,
     },
 }
 
-/// The step of a start that failed.
+/// Step of a start that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum StartStage {
-    /// Reading the request.
+    /// Read the request.
     Request,
-    /// The agent's lease is over.
+    /// Check the agent's lease.
     Lease,
-    /// Finding or becoming the user.
+    /// Look up or change to the user.
     User,
-    /// Dropping capabilities and privileges.
+    /// Drop capabilities and privileges.
     Rights,
-    /// Entering the working directory.
+    /// Enter the working directory.
     Workdir,
-    /// The agent or the supervisor ended meanwhile.
+    /// Check that agent and supervisor still run.
     Parent,
-    /// Executing the program.
+    /// Execute the program.
     Program,
 }
 
-/// Everything a supervisor needs to start one rank.
+/// Parameters of the start of one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RankStart {
     pub(crate) rank: u32,
     pub(crate) program: String,
     pub(crate) arguments: Vec<String>,
-    /// The whole environment of the rank.
+    /// Complete environment of the rank.
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) workdir: Option<String>,
-    /// Name or number of the user; the agent's own when absent.
+    /// Name or id of the user; `None` for the agent's own.
     pub(crate) user: Option<String>,
-    /// Users that no rank may run as.
+    /// Ids of users that no rank may run as.
     pub(crate) refused_users: Vec<u32>,
-    /// Folder of the rank's output, which becomes the user's.
+    /// Folder of the rank's output, which is given to the user.
     pub(crate) folder: PathBuf,
-    /// The agent: it and its helpers may read the rank's stacks.
+    /// Process id of the agent: it and its helpers may read the rank's stacks.
     pub(crate) tracer: u32,
     pub(crate) umask: u32,
-    /// The rank's own group, created.
+    /// The rank's own control group, which exists.
     pub(crate) cgroup: Option<PathBuf>,
 }

@@ -1,7 +1,8 @@
-//! Orphans that fall to the agent: it is a subreaper, so the descendants of a killed supervisor become its children.
+//! Orphans that are reparented to the agent: it is a subreaper, so the descendants of a killed supervisor become its
+//! children.
 //!
-//! The agent's own children are recognised by session and group: they run in the agent's session, in its group or as leaders
-//! of their own. Helpers that open a session are registered.
+//! The agent's own children are identified by session and group: they run in the agent's session, in its group or as
+//! leaders of their own. Helpers that open a session are registered.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,16 +14,16 @@ use rustix::process::{WaitOptions, waitpid};
 
 use crate::processes::{EndedProcesses, ProcessEntry, ProcessTable, end_processes, first_ended_child};
 
-/// Helpers of this process with sessions of their own.
+/// Process ids of helpers with sessions of their own.
 static HELPERS: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
 fn helpers() -> MutexGuard<'static, BTreeSet<u32>> {
-    // A set of numbers is whole after every operation, also after a panic of its holder.
+    // A set of numbers is consistent after every operation, also after a panic of its holder.
     HELPERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes this process the parent of orphans below it. Sandboxes may refuse it; orphans then fall to the system, and only their
-/// mark finds them.
+/// Makes this process the subreaper of its descendants. Sandboxes may refuse it; orphans are then reparented to the
+/// system, and only their mark identifies them.
 pub(crate) fn adopt_orphans() {
     if let Err(problem) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
         tracing::warn!(%problem, "cannot become a subreaper; orphans of a killed supervisor are found by their environment only");
@@ -31,19 +32,19 @@ pub(crate) fn adopt_orphans() {
 
 /// Starts a helper that has or opens a session of its own.
 pub(crate) fn spawn_helper(command: &mut Command) -> io::Result<Child> {
-    // Held over the start: an orphan search sees the process either registered or not at all.
+    // Locked during the start, so that an orphan search sees the process either registered or not at all.
     let mut helpers = helpers();
     let child = command.spawn()?;
     helpers.insert(child.id());
     Ok(child)
 }
 
-/// Removes a helper that was waited for.
+/// Removes a helper that was reaped.
 pub(crate) fn forget_helper(pid: u32) {
     helpers().remove(&pid);
 }
 
-/// Ends all orphans and what is below them, and reaps them.
+/// Ends all orphans and their descendants, and reaps them.
 pub(super) fn end_orphans(limit: Duration) -> EndedProcesses {
     let ended = end_processes(limit, |table| {
         let roots = orphans(table);
@@ -68,15 +69,15 @@ fn orphans(table: &ProcessTable) -> Vec<ProcessEntry> {
         .collect()
 }
 
-/// Sessions and groups are compared as `/proc` gives them: they are 0 where their leader is outside the PID namespace, as under
-/// `kubectl exec` and `docker exec`.
+/// Returns true if a process is an orphan. Sessions and groups are compared as `/proc` shows them: they are 0 if their
+/// leader is outside the PID namespace, as under `kubectl exec` and `docker exec`.
 fn is_orphan(process: &ProcessEntry, own: &ProcessEntry, helpers: &BTreeSet<u32>) -> bool {
     let is_child = process.parent == own.pid && !helpers.contains(&process.pid);
     let is_foreign_group = process.group != own.group && process.group != process.pid;
     is_child && (process.session != own.session || is_foreign_group)
 }
 
-/// Reaps orphans that have ended, up to the first child whose owner waits for it.
+/// Reaps ended orphans, up to the first child that another thread waits for.
 pub(super) fn reap_orphans() {
     let Some(own) = ProcessEntry::read(std::process::id()) else {
         return;
@@ -105,7 +106,7 @@ mod tests {
 
     #[test]
     fn children_in_foreign_sessions_or_groups_are_orphans() {
-        // The second agent's session and group have their leaders outside its PID namespace.
+        // Session and group leaders of the second agent are outside its PID namespace.
         for own in [process(10, 1, 10, 10), process(10, 1, 0, 0)] {
             let check = |child: &ProcessEntry, expect: bool| {
                 assert_eq!(

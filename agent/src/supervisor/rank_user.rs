@@ -1,27 +1,27 @@
-//! The user that a rank runs as, looked up in the supervisor: a directory service that hangs must not block the agent.
+//! User that a rank runs as, looked up in the supervisor: a directory service that hangs must not block the agent.
 
 use std::ffi::{CStr, CString};
 use std::io;
 use std::ptr;
 
-/// Most groups of a user.
+/// Maximum groups of a user.
 const GROUPS_MAX: usize = 65_536;
 
-/// Buffer for one entry of the user database, bytes.
+/// Maximum bytes of one entry of the user database.
 const ENTRY_BYTES_MAX: usize = 1 << 20;
 
-/// A user of this machine.
+/// User of this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RankUser {
     pub(super) uid: u32,
     pub(super) gid: u32,
     /// All groups, `gid` included.
     pub(super) groups: Vec<u32>,
-    /// `USER`, `HOME` and `SHELL`; absent for a number without an entry in the user database.
+    /// Account; `None` for an id without an entry in the user database.
     pub(super) account: Option<RankAccount>,
 }
 
-/// What the user database has of a user.
+/// Entry of the user database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RankAccount {
     pub(super) name: String,
@@ -30,7 +30,7 @@ pub(super) struct RankAccount {
 }
 
 impl RankUser {
-    /// Looks a user up by name, or by number. A number without an entry is a user with a group of the same number.
+    /// Looks a user up by name or id. An id without an entry is a user with a group of the same id.
     pub(super) fn find(name: &str) -> io::Result<Self> {
         if let Some(user) = lookup(&Query::Name(name))? {
             return Ok(user);
@@ -39,7 +39,7 @@ impl RankUser {
             let text = format!("there is no user {name:?} on this node");
             return Err(io::Error::new(io::ErrorKind::NotFound, text));
         };
-        // The largest number means "no change" to the kernel.
+        // The largest id means "no change" to the kernel.
         if uid == u32::MAX {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -63,7 +63,7 @@ enum Query<'a> {
 fn lookup(query: &Query<'_>) -> io::Result<Option<RankUser>> {
     let mut buffer: Vec<libc::c_char> = vec![0; 4096];
     loop {
-        // SAFETY: the structure holds integers and pointers only, for which zero is a value.
+        // SAFETY: the structure holds integers and pointers only, for which zero is valid.
         let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
         let mut found: *mut libc::passwd = ptr::null_mut();
         let (space, length) = (buffer.as_mut_ptr(), buffer.len());
@@ -80,7 +80,7 @@ fn lookup(query: &Query<'_>) -> io::Result<Option<RankUser>> {
             0 if found.is_null() => return Ok(None),
             0 => return user_of(&entry).map(Some),
             libc::ERANGE if buffer.len() < ENTRY_BYTES_MAX => buffer.resize(buffer.len() * 2, 0),
-            // Some systems answer so for a user that does not exist.
+            // Some systems return these for a user that does not exist.
             libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM => return Ok(None),
             libc::EINTR => {}
             code => return Err(io::Error::from_raw_os_error(code)),
@@ -113,7 +113,7 @@ fn groups_of(entry: &libc::passwd) -> io::Result<Vec<u32>> {
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
         let mut count = libc::c_int::try_from(groups.len()).map_err(io::Error::other)?;
-        // SAFETY: the name ends with a zero, and `count` is the room of the array.
+        // SAFETY: the name ends with a zero, and `count` is the size of the array.
         let code = unsafe { libc::getgrouplist(entry.pw_name, entry.pw_gid, groups.as_mut_ptr(), &raw mut count) };
         let count = usize::try_from(count).map_err(io::Error::other)?;
         if code >= 0 {

@@ -1,4 +1,4 @@
-//! What the agent learns of its ranks from supervisors.
+//! Rank events that supervisors report to the agent.
 
 use std::fmt;
 use std::io;
@@ -8,24 +8,24 @@ use rankguard_model::{Exit, RankRef};
 
 use super::messages::StartStage;
 
-/// The receiver of what happens to ranks.
+/// Receiver of rank events.
 pub(crate) trait RankEvents: fmt::Debug + Send + Sync {
-    /// A rank has a process. Called before the start is confirmed, and before its exit.
+    /// Records the process of a rank. Called before the start is confirmed, and before its exit.
     fn started(&self, rank: &RankRef, process: RankProcess);
-    /// A rank's process ended. Called once for each that started.
+    /// Records the exit of a rank's process. Called once for each that started.
     fn exited(&self, rank: &RankRef, pid: u32, exit: Exit);
 }
 
-/// The process of a rank.
+/// Process of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RankProcess {
     pub(crate) pid: u32,
     pub(crate) uid: u32,
-    /// Its parent.
+    /// Process id of its parent.
     pub(crate) supervisor: u32,
 }
 
-/// Why a rank could not be started.
+/// Failure to start a rank.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error("no supervisor process is configured")]

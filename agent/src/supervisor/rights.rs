@@ -1,4 +1,4 @@
-//! Privileges: what the agent's process keeps, and what a rank loses before its program runs (RG-13).
+//! Privileges: those that the agent's process retains, and those that a rank loses before its program runs (RG-13).
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,8 +10,8 @@ use rustix::thread::{
     configure_capability_in_ambient_set, set_capabilities, set_no_new_privs,
 };
 
-/// Capabilities that only the supervisor needs: to become the user of a rank, to empty its bounding set, to give it its folder
-/// and to end it.
+/// Capabilities that only the supervisor needs: to change to the user of a rank, to empty its bounding set, to give it
+/// its folder and to end it.
 const SUPERVISOR_CAPABILITIES: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::SETPCAP)
@@ -19,17 +19,17 @@ const SUPERVISOR_CAPABILITIES: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::CHOWN)
     .union(CapabilitySet::SYS_PTRACE);
 
-/// Highest capability number that the kernel interface has room for.
+/// Highest capability number that the kernel interface can represent.
 const CAPABILITY_MAX: libc::c_ulong = 63;
 
-/// The umask that the program was started with; no value before [`restrict_process`].
+/// Umask at the program's start; `u32::MAX` before [`restrict_process`].
 static STARTED_UMASK: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// Umask of ranks of a process that did not set its own.
+/// Umask of ranks if [`restrict_process`] was not called.
 const USUAL_UMASK: u32 = 0o022;
 
-/// Prepares the process of a daemon, before it has threads: new files are for its user alone, and of the capabilities that a
-/// service manager gave it, its children get only those that read the kernel log and the stacks of ranks.
+/// Prepares the process of a daemon, before it has threads: new files are private to its user, and of the capabilities
+/// that a service manager gave it, its children receive only those that read the kernel log and the stacks of ranks.
 pub fn restrict_process() {
     let before = umask(Mode::from_raw_mode(0o077));
     STARTED_UMASK.store(before.as_raw_mode(), Ordering::Relaxed);
@@ -43,7 +43,7 @@ pub fn restrict_process() {
     }
 }
 
-/// The umask of ranks: that which the agent was started with.
+/// Returns the umask of ranks: that with which the agent was started.
 pub(crate) fn rank_umask() -> u32 {
     match STARTED_UMASK.load(Ordering::Relaxed) {
         u32::MAX => USUAL_UMASK,
@@ -51,14 +51,14 @@ pub(crate) fn rank_umask() -> u32 {
     }
 }
 
-/// Whether this process may become another user.
+/// Returns true if this process may change to another user.
 pub(crate) fn has_set_user_capability() -> bool {
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
     capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
-/// Lets a supervisor keep what it needs over its execution. Runs between fork and exec; what the agent does not have itself is
-/// left out.
+/// Lets a supervisor retain its capabilities across exec. Runs between fork and exec; capabilities that the agent
+/// lacks are left out.
 pub(super) fn raise_supervisor_capabilities() {
     let Ok(mut sets) = capabilities(None) else { return };
     sets.inheritable |= SUPERVISOR_CAPABILITIES & sets.permitted;
@@ -70,16 +70,16 @@ pub(super) fn raise_supervisor_capabilities() {
     }
 }
 
-/// Empties the bounding set, so that no program file can give a capability back. Needs CAP_SETPCAP; without it nothing is lost,
-/// because `no_new_privs` has the same effect.
+/// Empties the bounding set, so that no program file can restore a capability. Requires CAP_SETPCAP; without it
+/// nothing is lost, because `no_new_privs` has the same effect.
 pub(super) fn drop_bounding_set() {
     for capability in 0..=CAPABILITY_MAX {
-        // SAFETY: the call takes numbers and no pointer; a number that the kernel does not know is refused.
+        // SAFETY: the call takes numbers and no pointer; the kernel refuses an unknown number.
         unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
     }
 }
 
-/// Drops all capabilities of this thread and forbids to gain any.
+/// Drops all capabilities of this thread and prevents that it gains any.
 pub(super) fn drop_privileges() -> io::Result<()> {
     // Kernels before 4.3 have no ambient set.
     let _ = clear_ambient_capability_set();

@@ -1,4 +1,4 @@
-//! The supervisor's process.
+//! Process of a supervisor.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
@@ -19,27 +19,30 @@ use crate::boot_clock::boot_now;
 use crate::packets::PacketChannel;
 use crate::processes::{ProcessCgroup, end_processes, first_ended_child};
 
-/// Longest wait for room in the socket to the agent.
+/// Longest wait for space in the socket to the agent.
 const SEND_LIMIT: Duration = Duration::from_millis(100);
 
-/// Reports that wait for an agent which does not read; the oldest go first. A lost exit is made good by the end of the socket.
+/// Maximum queued reports for an agent that does not read; the oldest are dropped. The end of the socket compensates a
+/// lost exit.
 const REPORTS_MAX: usize = 4_096;
 
-/// Longest wait for what a rank left behind, before its exit is reported.
+/// Longest wait for the end of a rank's leftover processes before its exit is reported.
 const LEFTOVER_LIMIT: Duration = Duration::from_secs(2);
 
-/// Longest single attempt to end everything; it is repeated for as long as a process is left.
+/// Longest single attempt to end all processes; it is repeated while a process is left.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// Pause between two such attempts.
 const END_PAUSE: Duration = Duration::from_millis(200);
 
-/// Supervises the ranks that the agent at the socket on standard input asks for, until the agent is gone, its lease is over or
-/// it asks for the end. Then ends every process below this one, and returns when none is left.
+/// Supervises ranks for the agent at the socket on standard input, until the agent is gone, its lease has expired or
+/// it requests the end. Then ends every process below this one, and returns when none is left.
 pub fn supervise_ranks() -> io::Result<()> {
-    // Signals to the agent's session or group leave this process alone. It fails for a session leader, which is alone already.
+    // Signals to the agent's session or group must not reach this process. The call fails for a session leader, which
+    // is separate already.
     let _ = rustix::process::setsid();
-    // A sandbox may refuse it. Processes that fork twice then fall to the system, and only control group and mark find them.
+    // A sandbox may refuse it. Processes that fork twice are then reparented to the system, and only control group and
+    // mark identify them.
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
     let mut supervisor = RankSupervisor {
@@ -57,13 +60,13 @@ pub fn supervise_ranks() -> io::Result<()> {
 
 struct RankSupervisor {
     channel: PacketChannel,
-    /// By process number.
+    /// Ranks by process id.
     ranks: BTreeMap<u32, SupervisedRank>,
-    /// Groups of all ranks that were started.
+    /// Control groups of all ranks that were started.
     cgroups: BTreeSet<std::path::PathBuf>,
     lease: Option<Duration>,
     timer: OwnedFd,
-    /// Not sent yet, oldest first.
+    /// Unsent reports, oldest first.
     reports: VecDeque<SupervisorReport>,
 }
 
@@ -73,7 +76,7 @@ struct SupervisedRank {
     cgroup: Option<ProcessCgroup>,
 }
 
-/// Whether to go on.
+/// Decision of the poll loop.
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Serve,
@@ -95,7 +98,7 @@ impl RankSupervisor {
         }
     }
 
-    /// Waits until there is something to do; whether the agent has sent something or is gone.
+    /// Waits for an event; returns true if the agent has sent a message or is gone.
     fn wait(&self) -> io::Result<bool> {
         let wanted = if self.reports.is_empty() {
             PollFlags::IN
@@ -186,13 +189,13 @@ impl RankSupervisor {
         Ok(())
     }
 
-    /// Takes the exits of all children that have ended. Orphans that fell to this process are only reaped.
+    /// Collects the exits of all children that have ended. Reparented orphans are only reaped.
     fn collect_exits(&mut self) {
         while let Some(pid) = first_ended_child() {
             let number = u32::try_from(pid.as_raw_nonzero().get()).unwrap_or_default();
             let rank = self.ranks.remove(&number);
             if let Some(rank) = &rank {
-                // The kernel gives the number to no other process before the rank is reaped.
+                // The process id cannot be reused before the rank is reaped.
                 self.end_leftovers(rank, pid);
             }
             let Ok(Some((_, status))) = waitpid(Some(pid), WaitOptions::NOHANG) else {
@@ -208,7 +211,7 @@ impl RankSupervisor {
         }
     }
 
-    /// Ends what a rank left behind: its group of processes and its cgroup; after the last rank everything.
+    /// Ends the leftovers of a rank: its process group and its control group, and all processes after the last rank.
     fn end_leftovers(&self, rank: &SupervisedRank, leader: Pid) {
         let _ = kill_process_group(leader, Signal::KILL);
         if let Some(cgroup) = &rank.cgroup {
@@ -220,8 +223,8 @@ impl RankSupervisor {
         }
     }
 
-    /// Ends every process below this one. A process that hangs in the kernel keeps the supervisor waiting, so that whoever looks
-    /// for it finds it.
+    /// Ends every process below this one. A process that hangs in the kernel delays the supervisor's end, so that an
+    /// operator can find it.
     fn end_all(&mut self) {
         loop {
             for cgroup in &self.cgroups {
@@ -236,7 +239,7 @@ impl RankSupervisor {
             std::thread::sleep(END_PAUSE);
         }
         for cgroup in &self.cgroups {
-            // No agent may come to remove the groups above it. Those that are in use stay.
+            // No agent may come to remove the parent groups. Groups in use remain.
             ProcessCgroup::at(cgroup.clone()).remove_with_parents();
         }
     }
@@ -261,7 +264,7 @@ impl RankSupervisor {
     }
 }
 
-/// Ends all processes below this one; whether none is left.
+/// Ends all processes below this one; returns true if none is left.
 fn end_below(limit: Duration) -> bool {
     let own = BTreeSet::from([std::process::id()]);
     end_processes(limit, |table| table.descendants(&own)).is_complete()

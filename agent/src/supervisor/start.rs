@@ -1,4 +1,4 @@
-//! The start of one rank's process.
+//! Start of one rank's process.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -17,7 +17,7 @@ use super::messages::{RankStart, StartStage};
 use super::rank_user::RankUser;
 use super::rights::{drop_bounding_set, drop_privileges};
 
-/// Why a rank was not started.
+/// Failure to start a rank.
 #[derive(Debug)]
 pub(super) struct StartFailure {
     pub(super) stage: StartStage,
@@ -30,7 +30,7 @@ impl StartFailure {
     }
 }
 
-/// A rank's process after its start.
+/// Process of a started rank.
 #[derive(Debug)]
 pub(super) struct StartedRank {
     pub(super) pid: u32,
@@ -51,7 +51,7 @@ pub(super) fn start_rank(start: &RankStart, stdout: OwnedFd, stderr: OwnedFd) ->
         .stdin(Stdio::null())
         .stdout(stdout)
         .stderr(stderr)
-        // Signals to the rank reach what it starts, too.
+        // Its own process group, so that signals to the rank reach its children.
         .process_group(0);
     let (stage_reader, stage_writer) =
         pipe_with(PipeFlags::CLOEXEC).map_err(|it| StartFailure::at(StartStage::Request, it.into()))?;
@@ -62,8 +62,9 @@ pub(super) fn start_rank(start: &RankStart, stdout: OwnedFd, stderr: OwnedFd) ->
             problem
         })
     };
-    // SAFETY: the closure makes system calls on values that were made before the fork. It allocates nothing and takes no lock,
-    // also where it fails: the stage is one byte on the stack, and an error made of a number has no heap part.
+    // SAFETY: the closure makes system calls on values that were made before the fork. It allocates nothing and takes
+    // no lock, also where it fails: the stage is one byte on the stack, and an error made of a number has no heap
+    // part.
     unsafe {
         command.pre_exec(enter);
     }
@@ -79,7 +80,7 @@ pub(super) fn start_rank(start: &RankStart, stdout: OwnedFd, stderr: OwnedFd) ->
     }
 }
 
-/// The user to become; `None` where the rank keeps the supervisor's own.
+/// Returns the user to change to; `None` if the rank runs as the supervisor's own.
 fn find_user(start: &RankStart, own: Uid) -> Result<Option<RankUser>, StartFailure> {
     let Some(name) = &start.user else { return Ok(None) };
     let failed = |problem| StartFailure::at(StartStage::User, problem);
@@ -91,26 +92,26 @@ fn find_user(start: &RankStart, own: Uid) -> Result<Option<RankUser>, StartFailu
     Ok((user.uid != own.as_raw()).then_some(user))
 }
 
-/// Gives the output and the folder for dumps to the rank's user. The agent's group keeps its access.
+/// Gives the output and the folder for dumps to the rank's user. The agent's group retains its access.
 fn give_files(start: &RankStart, user: &RankUser, outputs: [&OwnedFd; 2]) -> io::Result<()> {
     let uid = Uid::from_raw(user.uid);
     for output in outputs {
-        // First the mode: only the owner may change it.
+        // The mode comes first, because only the owner may change it.
         rustix::fs::fchmod(output, Mode::from_raw_mode(0o640))?;
         rustix::fs::fchown(output, Some(uid), None)?;
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = rustix::fs::open(&start.folder, flags, Mode::empty())?;
-    // Another rank of the generation may have got it before.
+    // Another rank of the generation may have given it already.
     if rustix::fs::fstat(&folder)?.st_uid != user.uid {
-        // New files get the agent's group.
+        // The set-group-id bit gives new files the agent's group.
         rustix::fs::fchmod(&folder, Mode::from_raw_mode(0o2770))?;
         rustix::fs::fchown(&folder, Some(uid), None)?;
     }
     Ok(())
 }
 
-/// The account's variables, where the job does not set them itself.
+/// Returns the account's variables that the job does not set itself.
 fn account_variables(start: &RankStart, user: &RankUser) -> Vec<(&'static str, String)> {
     let Some(account) = &user.account else {
         return Vec::new();
@@ -127,7 +128,7 @@ fn account_variables(start: &RankStart, user: &RankUser) -> Vec<(&'static str, S
     unset.map(|(name, value)| (name, value.clone())).collect()
 }
 
-/// The stage that the child wrote before it gave up; without one, the program could not be executed.
+/// Returns the stage that the child wrote before it failed; without one, the program could not be executed.
 fn failed_stage(reader: OwnedFd) -> StartStage {
     let stages = [
         StartStage::User,
@@ -136,7 +137,7 @@ fn failed_stage(reader: OwnedFd) -> StartStage {
         StartStage::Parent,
     ];
     let mut byte = [u8::MAX];
-    // The child is gone and the parent's copy is closed, so this does not wait.
+    // The child is gone and the parent's copy is closed, so this read does not block.
     match File::from(reader).read(&mut byte) {
         Ok(1) => stages
             .into_iter()
@@ -146,7 +147,7 @@ fn failed_stage(reader: OwnedFd) -> StartStage {
     }
 }
 
-/// Everything that happens between fork and exec, prepared before the fork.
+/// Actions between fork and exec, prepared before the fork.
 struct RankEntry {
     cgroup: Option<File>,
     umask: Mode,
@@ -194,21 +195,23 @@ impl RankEntry {
         }
         drop_privileges().map_err(|problem| (StartStage::Rights, problem))?;
         if let Some(workdir) = &self.workdir {
-            // After the change of user: the directory may be closed to the agent, and must be open to the user.
+            // After the change of user: the directory may be inaccessible to the agent, and must be accessible to the
+            // user.
             rustix::process::chdir(workdir).map_err(at(StartStage::Workdir))?;
         }
         self.bind_to_supervisor()
     }
 
-    /// After the change of user, which resets the death signal.
+    /// Binds the rank to its supervisor by the parent-death signal; called after the change of user, which resets that
+    /// signal.
     fn bind_to_supervisor(&self) -> Result<(), (StartStage, io::Error)> {
         let failed = |problem: rustix::io::Errno| (StartStage::Parent, io::Error::from(problem));
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed)?;
         if let Some(tracer) = self.tracer {
-            // Needed where only parents may look into a process (Yama); other kernels refuse it.
+            // Required where only parents may trace a process (Yama); other kernels refuse it.
             let _ = rustix::process::set_ptracer(PTracer::ProcessID(tracer));
         }
-        // The supervisor may have ended between the fork and the line that asks for its death signal.
+        // The supervisor may have ended between the fork and the call that sets the death signal.
         if rustix::process::getppid() == Some(self.supervisor) {
             Ok(())
         } else {

@@ -1,4 +1,4 @@
-//! The agent's side: one supervisor for each generation of a job, and the lease of all of them.
+//! Agent side of supervision: one supervisor per generation of a job, and their common lease.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,19 +19,19 @@ use super::report::{RankEvents, RankProcess, StartError};
 use crate::lease::RankLease;
 use crate::processes::{CgroupBase, EndedProcesses, FenceMark, ProcessTable, signal_process};
 
-/// Longest wait for the answer to a start; looking up a user may take long.
+/// Longest wait for the result of a start; looking up a user may take long.
 const START_LIMIT: Duration = Duration::from_secs(15);
 
-/// Longest wait for a supervisor that has nothing below it to end by itself.
+/// Longest wait for a supervisor without processes to exit.
 const EXIT_LIMIT: Duration = Duration::from_secs(2);
 
-/// Between two looks of a thread that waits for reports for as long as it takes.
+/// Receive timeout of a thread that waits indefinitely for reports.
 const RECEIVE_LIMIT: Duration = Duration::from_secs(3_600);
 
-/// Renewals of the lease within its length.
+/// Number of renewals within the length of the lease.
 const RENEWALS: u32 = 10;
 
-/// All supervisors of a node. Cheap to clone.
+/// Supervisors of a node. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct RankSupervisors(Arc<Shared>);
 
@@ -50,7 +50,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct SupervisorTable {
     generations: BTreeMap<(JobId, Generation), Arc<SupervisedGeneration>>,
-    /// Started in advance for the next generation.
+    /// Supervisor started in advance for the next generation.
     idle: Option<SupervisorHandle>,
 }
 
@@ -109,7 +109,7 @@ impl RankSupervisors {
             .cgroup
             .as_ref()
             .map(|group| group.below(&format!("rank-{}", rank.rank)));
-        // A rank without a group is still below its supervisor.
+        // A rank without a control group is still below its supervisor.
         start.cgroup = group
             .filter(|group| group.create().is_ok())
             .map(|group| group.path().to_owned());
@@ -123,14 +123,14 @@ impl RankSupervisors {
         answered.unwrap_or_else(|problem| match problem {
             RecvTimeoutError::Disconnected => Err(StartError::Ended),
             RecvTimeoutError::Timeout => {
-                // Whether the rank runs is unknown: none of the generation may.
+                // It is unknown whether the rank runs, so the whole generation is ended.
                 generation.handle.kill();
                 Err(StartError::Silent(START_LIMIT))
             }
         })
     }
 
-    /// No more ranks of a generation will be started; it ends when none runs.
+    /// Marks a generation as fully launched: its supervisor ends once no rank runs.
     pub(crate) fn finish_launch(&self, job: &JobId, generation: Generation) {
         let found = self.0.lock().generations.get(&(job.clone(), generation)).cloned();
         if let Some(generation) = found {
@@ -142,8 +142,8 @@ impl RankSupervisors {
         }
     }
 
-    /// Sends a signal to all processes of the matching generations; returns all of them. Some may have ended before their turn, as
-    /// a supervisor ends what a rank leaves behind.
+    /// Sends a signal to all processes of the matching generations and returns them. Some may have ended before their
+    /// turn, because a supervisor ends a rank's leftovers.
     pub(crate) fn signal(&self, signal: Signal, which: impl Fn(&JobId, Generation) -> bool) -> EndedProcesses {
         let mut signalled = EndedProcesses::default();
         let generations = self.0.matching(which);
@@ -167,7 +167,8 @@ impl RankSupervisors {
             let ended = generation.end_processes(self.0.kill_limit);
             let is_clear = ended.is_complete();
             all.merge(ended);
-            // A supervisor that waits for a process which hangs in the kernel goes on waiting: it is the process's parent.
+            // A supervisor with a process that hangs in the kernel continues to wait, because it is the process's
+            // parent.
             if is_clear {
                 generation.handle.ask_to_end();
                 if !self.0.wait_removed(&generation, EXIT_LIMIT) {
@@ -208,7 +209,7 @@ impl Shared {
         all.cloned().collect()
     }
 
-    /// The supervised generation of a rank, which is launching from now on.
+    /// Returns the supervised generation of a rank and marks it as launching; starts its supervisor if needed.
     fn generation(self: &Arc<Self>, rank: &RankRef) -> Result<Arc<SupervisedGeneration>, StartError> {
         if self.program.is_empty() {
             return Err(StartError::NoProgram);
@@ -236,7 +237,7 @@ impl Shared {
         Ok(generation)
     }
 
-    /// Takes the reports of a supervisor until it has ended, and then what it left.
+    /// Handles the reports of a supervisor until it has ended, and then ends its leftovers.
     fn follow(&self, generation: &Arc<SupervisedGeneration>) {
         loop {
             match generation.handle.receive(RECEIVE_LIMIT) {
@@ -318,7 +319,7 @@ impl Shared {
         }
     }
 
-    /// Waits until a generation is gone from the table; whether it is.
+    /// Waits until a generation is removed from the table; returns true if it is.
     fn wait_removed(&self, generation: &Arc<SupervisedGeneration>, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         let mut table = self.lock();
@@ -334,7 +335,7 @@ impl Shared {
     }
 }
 
-/// Renews the lease of all supervisors while its condition holds.
+/// Renews the lease of all supervisors while the agent holds its own lease.
 fn renew_leases(shared: &Weak<Shared>, pause: Duration) {
     loop {
         std::thread::sleep(pause);

@@ -1,11 +1,11 @@
-//! Which ranks use a file system that fails: without that, a disk that nobody touches is blamed for whatever happens next.
+//! Ranks that use a failing file system. Without this, an unused disk would be blamed for every later failure.
 //!
-//! It is asked only when a file system fails, in a thread that may take a moment and no longer: a list of mappings can wait for
-//! a process that is stuck in the very file system. What was found is good for a few seconds, however often a disk complains.
+//! A search runs only when a file system fails, on a thread with a short deadline: a list of mappings can block on a
+//! process that is stuck in this very file system. A result is reused for a few seconds, however often a disk fails.
 //!
-//! Three answers: ranks that use it, none of the ranks here, or that it cannot be known (another user's processes, programs that
-//! work in containers of others, a rank that has just ended); then nothing is said. What a job will open later is known only as
-//! far as its command, its environment and its checkpoint store name it.
+//! There are three results: the ranks that use it; none of the ranks here; or unknown (another user's processes,
+//! programs that work in containers, a rank that has just ended), which adds no field. Files that a job will open later
+//! are known only if its command, its environment or its checkpoint store names them.
 
 mod process;
 mod table;
@@ -24,29 +24,30 @@ use crate::stacks::Children;
 use process::NotKnown;
 pub(crate) use table::{Mount, Table};
 
-/// How long a look may take. One of ordinary ranks takes some milliseconds.
+/// Time limit of a search. One of ordinary ranks takes some milliseconds.
 const DEADLINE: Duration = Duration::from_millis(300);
-/// How long its answer is good for.
+/// Time for which a result is reused.
 const FRESH: Duration = Duration::from_secs(10);
-/// Answers that are kept.
+/// Most results that are retained.
 const KEPT: usize = 64;
-/// Words of a line that may be a disk's name.
+/// Most words of a line that are tried as a disk name.
 const WORDS: usize = 48;
-/// A rank that ended this shortly before may have ended of it, and can no longer be looked at.
+/// Time for which an ended rank makes a result unknown: it may have ended because of the failure, and its process is
+/// gone.
 const JUST_ENDED: Duration = Duration::from_secs(10);
 
-/// Whatever of a file system is known to fail.
+/// Failing file system, by one of its parts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Failing {
-    /// What lies here.
+    /// File system that holds this path.
     Place(String),
-    /// A disk, by the kernel's name.
+    /// Disk, by the kernel's name.
     Disk(String),
-    /// A file server.
+    /// File server, by host name.
     Server(String),
 }
 
-/// Who asks which ranks use it. Cheap to clone.
+/// Finder of the ranks that use a file system. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Uses(Arc<Inner>);
 
@@ -56,15 +57,15 @@ struct Inner {
     sysfs_root: PathBuf,
     roster: Roster,
     known: Mutex<BTreeMap<Failing, (Instant, Used)>>,
-    /// A look that is stuck is not followed by another.
+    /// True while a search runs, so that a stuck one is not followed by another.
     looking: AtomicBool,
 }
 
-/// What is known of a file system.
+/// Result of a search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Used {
     mount: Option<Mount>,
-    /// Ranks as `job/rank`, or that there are none.
+    /// Ranks as `job/rank`, or `none`.
     by: Option<String>,
 }
 
@@ -79,19 +80,19 @@ impl Uses {
         }))
     }
 
-    /// Says in a mark where the file system is and who uses it, as far as that is known.
+    /// Adds mount, device and users of the file system to a mark, as far as known.
     pub(crate) fn say(&self, failing: Failing, mark: &mut Mark) {
         let used = self.of(failing);
         let (place, device) = used.mount.map(|mount| (mount.place, mount.source)).unzip();
         for (name, value) in [("mount", place), ("device", device), ("used_by", used.by)] {
             if let Some(value) = value {
-                // What the line itself tells of its device stays.
+                // Fields that the line itself gave are not overwritten.
                 mark.fields.fill(name, value);
             }
         }
     }
 
-    /// The disk that a line of the kernel names.
+    /// Returns the disk that a line of the kernel names.
     pub(crate) fn disk_in(&self, text: &str) -> Option<String> {
         let blocks = self.0.sysfs_root.join("class/block");
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '_'));
@@ -156,7 +157,7 @@ impl Inner {
                 Err(NotKnown) => unknown = true,
             }
         }
-        // A disk that nobody sees mounted is used in a way that is not looked for.
+        // A disk that is not mounted anywhere visible is used in a way that is not searched.
         let by = match (users.is_empty(), unknown || !seen) {
             _ if ranks == 0 => None,
             (true, true) => None,
@@ -184,10 +185,10 @@ fn user(rank: &RankRef) -> String {
     format!("{}/{}", rank.job, rank.rank)
 }
 
-/// How deep volumes may lie on each other.
+/// Greatest depth of stacked volumes.
 const DEPTH: usize = 4;
 
-/// A disk, its parts, and the volumes that are made of them.
+/// Collects a disk, its partitions, and the volumes on them.
 fn disk(blocks: &Path, name: &str, depth: usize, target: &mut Target) {
     target.sources.insert(format!("/dev/{name}"));
     let folder = blocks.join(name);
@@ -198,7 +199,7 @@ fn disk(blocks: &Path, name: &str, depth: usize, target: &mut Target) {
     let below = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
     let parts = below(&folder).filter(|entry| entry.path().join("partition").exists());
     let holders = below(&folder.join("holders"));
-    // A controller is no disk itself: `nvme4` has `nvme4n1`.
+    // A controller is not a disk itself: `nvme4` has `nvme4n1`.
     let spaces = below(blocks).filter(|entry| {
         let space = entry.file_name();
         let space = space.to_string_lossy();
@@ -211,7 +212,7 @@ fn disk(blocks: &Path, name: &str, depth: usize, target: &mut Target) {
     }
 }
 
-/// By what the mounts of a file system are known.
+/// Identifiers of the mounts of a file system.
 #[derive(Debug, Default)]
 struct Target {
     devs: BTreeSet<String>,
@@ -231,7 +232,7 @@ impl Target {
     }
 }
 
-/// One look at the ranks.
+/// Search through the ranks of this node.
 struct Look<'a> {
     inner: &'a Inner,
     host: &'a Table,
@@ -240,7 +241,7 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Whether a rank uses it; `seen` becomes true where its file systems have it.
+    /// True if a rank uses it; sets `seen` if the rank's mount table contains it.
     fn rank(&self, pid: Option<u32>, launch: &Launch, seen: &mut bool) -> Result<bool, NotKnown> {
         let own = pid.map(|pid| self.table(pid)).transpose();
         let table = own
@@ -265,7 +266,7 @@ impl Look<'_> {
         Ok(false)
     }
 
-    /// The file systems as a process sees them: mostly those of the agent.
+    /// Returns the mount table of a process: mostly that of the agent.
     fn table(&self, pid: u32) -> Result<Own<'_>, NotKnown> {
         let namespace = |process: &str| std::fs::read_link(self.inner.proc_root.join(process).join("ns/mnt")).ok();
         let of = pid.to_string();
@@ -296,7 +297,7 @@ impl Own<'_> {
     }
 }
 
-/// Absolute paths that the order to start a rank names.
+/// Returns the absolute paths in the launch order of a rank.
 fn paths(launch: &Launch) -> impl Iterator<Item = &str> {
     let words = launch.command.iter().chain(launch.env.values());
     let words = words.flat_map(|word| word.split(['=', ':', ',', ' ', '"', '\'']));

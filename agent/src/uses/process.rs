@@ -1,6 +1,7 @@
-//! What a process uses of the file systems: where it works, what it has open and mapped.
+//! File systems in use by a process: working directory, open files and mappings.
 //!
-//! Links of procfs are names that the kernel keeps; reading them asks no file system, so one that hangs holds up nobody.
+//! The kernel resolves links of procfs without querying a file system, so that reading them does not block on one that
+//! hangs.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -8,23 +9,23 @@ use std::path::Path;
 
 use crate::stacks::Children;
 
-/// Open files of a process that are looked at.
+/// Most open files of a process that are read.
 const FILES: usize = 16_384;
-/// Bytes of a list of mappings that are read: some forty thousand mappings.
+/// Most bytes of a list of mappings that are read: some forty thousand mappings.
 const MAPS: u64 = 4 << 20;
-/// Processes of a rank that are looked at.
+/// Most processes of a rank that are read.
 const PROCESSES: usize = 256;
 
-/// Programs that have others do the work, elsewhere or in a container: of their own processes nothing follows.
+/// Programs that delegate the work to other hosts or containers: their own processes do not show the files in use.
 const ELSEWHERE: [&str; 9] = [
     "crictl", "ctr", "docker", "flux", "kubectl", "nerdctl", "podman", "srun", "ssh",
 ];
 
-/// Something that could not be looked at.
+/// Error: the search could not read everything.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotKnown;
 
-/// Whether any path of a process is one of those; an error where none is that could be seen.
+/// True if any path of a process satisfies `is`; an error if none does and some could not be read.
 pub(super) fn any_path(folder: &Path, is: impl Fn(&str) -> bool) -> Result<bool, NotKnown> {
     for name in ["cwd", "exe"] {
         if link(&folder.join(name))?.is_some_and(|path| is(&path)) {
@@ -42,7 +43,7 @@ pub(super) fn any_path(folder: &Path, is: impl Fn(&str) -> bool) -> Result<bool,
         }
     }
     let maps = text(&folder.join("maps"), MAPS).ok_or(NotKnown)?;
-    // `7f00-7f01 r--p 00000000 08:01 1234   /usr/lib/x.so`
+    // A line: `7f00-7f01 r--p 00000000 08:01 1234   /usr/lib/x.so`
     let mut before = "";
     for path in maps.lines().filter_map(|line| Some(&line[line.find('/')?..])) {
         if path != before && is(path) {
@@ -57,7 +58,7 @@ pub(super) fn any_path(folder: &Path, is: impl Fn(&str) -> bool) -> Result<bool,
     }
 }
 
-/// Where a link leads, if to a file; nothing where what it belongs to is gone.
+/// Returns the target of a link if it is a path; none if the process or descriptor is gone.
 fn link(path: &Path) -> Result<Option<String>, NotKnown> {
     match fs::read_link(path) {
         Ok(place) => Ok(place.to_str().filter(|place| place.starts_with('/')).map(str::to_owned)),
@@ -66,7 +67,7 @@ fn link(path: &Path) -> Result<Option<String>, NotKnown> {
     }
 }
 
-/// A process and everything that it started and that still runs below it.
+/// Returns a process and its living descendants.
 pub(super) fn family(proc_root: &Path, children: &Children<'_>, pid: u32) -> Result<Vec<u32>, NotKnown> {
     let name = text(&proc_root.join(pid.to_string()).join("comm"), 64).ok_or(NotKnown)?;
     let below = children.below(pid, PROCESSES);
@@ -74,12 +75,12 @@ pub(super) fn family(proc_root: &Path, children: &Children<'_>, pid: u32) -> Res
     if below.len() == PROCESSES || elsewhere(name.trim()) || below.iter().any(|child| elsewhere(&child.name)) {
         return Err(NotKnown);
     }
-    // What has ended holds nothing, whether it was waited for or not.
+    // A zombie holds no files.
     let alive = below.iter().filter(|child| child.state != 'Z').map(|child| child.pid);
     Ok(std::iter::once(pid).chain(alive).collect())
 }
 
-/// The beginning of a file; nothing where it cannot be read.
+/// Returns the beginning of a file; none if it cannot be read.
 pub(super) fn text(path: &Path, most: u64) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(most).read_to_end(&mut bytes).ok()?;

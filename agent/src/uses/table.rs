@@ -1,32 +1,32 @@
-//! The mounted file systems as a process sees them.
+//! Mount table of a process.
 
 use std::path::Path;
 
 use crate::collectors::unescape;
 
-/// Bytes of a table that are read.
+/// Most bytes of a table that are read.
 const BYTES: u64 = 4 << 20;
 
-/// One mounted file system.
+/// Mounted file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
-    /// Major and minor number, the same for all its mounts: `8:1`.
+    /// Major and minor number, the same for all mounts of a file system: `8:1`.
     pub(crate) dev: String,
     pub(crate) place: String,
     pub(crate) kind: String,
-    /// A device, or a server with a path.
+    /// Device, or server with a path.
     pub(crate) source: String,
     options: String,
 }
 
 impl Mount {
-    /// The value of an option of the file system itself.
+    /// Returns the value of an option of the file system itself.
     pub(crate) fn option(&self, name: &str) -> Option<&str> {
         let mut options = self.options.split(',');
         options.find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
     }
 
-    /// Folders that an overlay lies over.
+    /// Returns the layers of an overlay; empty for other file systems.
     pub(crate) fn layers(&self) -> Vec<&str> {
         let all = ["upperdir", "workdir", "lowerdir"]
             .iter()
@@ -36,18 +36,18 @@ impl Mount {
     }
 }
 
-/// All of them, in the order in which they were mounted.
+/// All mounts, in mount order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Table(Vec<Mount>);
 
 impl Table {
-    /// As a process sees them; nothing where that may not be known.
+    /// Reads the table of a process; none if it is not readable.
     pub(crate) fn read(proc_root: &Path, process: &str) -> Option<Self> {
         let text = super::process::text(&proc_root.join(process).join("mountinfo"), BYTES)?;
         Some(Self::of(&text))
     }
 
-    /// `36 35 98:0 / /mnt rw,noatime master:1 - ext4 /dev/sda1 rw,errors=continue`.
+    /// Parses lines such as `36 35 98:0 / /mnt rw,noatime master:1 - ext4 /dev/sda1 rw,errors=continue`.
     fn of(text: &str) -> Self {
         let mounts = text.lines().filter_map(|line| {
             let (own, beyond) = line.split_once(" - ")?;
@@ -67,7 +67,7 @@ impl Table {
         self.0.iter()
     }
 
-    /// The one that a path lies on: the deepest, and of two at one place the one that hides the other.
+    /// Returns the mount that holds a path: the deepest, and of two at one place the later one, which hides the other.
     pub(crate) fn holding(&self, path: &str) -> Option<&Mount> {
         let holds = |mount: &&Mount| {
             let below = path.strip_prefix(mount.place.trim_end_matches('/'));

@@ -11,7 +11,7 @@ use crate::collectors::testing::{launch, process, rank};
 const MOUNTS: &str = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 7:0 / /scratch rw - ext4 /dev/loop0 rw\n\
                       3 1 0:31 / /home rw - nfs4 nas01:/home rw,addr=10.0.0.7\n";
 
-/// A machine with two ranks, of which nothing lies elsewhere than on the root file system.
+/// Machine with two ranks and all files on the root file system.
 struct Machine {
     folder: tempfile::TempDir,
     roster: Roster,
@@ -75,7 +75,7 @@ impl Machine {
         );
     }
 
-    /// What is said of a failing file system: its mount, its device, who uses it.
+    /// Returns mount, device and users of a failing file system.
     fn says(&self, failing: Failing) -> [Option<String>; 3] {
         let (proc_root, sysfs_root) = (self.folder.path().join("proc"), self.folder.path().join("sys"));
         let mut mark = crate::collectors::mark("filesystem-io-error", Role::Root, 0.6, "test");
@@ -122,7 +122,7 @@ fn a_disk_is_used_by_the_children_of_a_rank_and_where_its_order_names_it() {
         launch.command = vec!["train".to_owned(), "--out=/scratch/run".to_owned()]
     });
     assert_eq!(machine.used(), told("llm/0, llm/1"));
-    // Kernels that keep no lists of children are asked for parents.
+    // Kernels without lists of children: the parents are read.
     machine.stat(90, 70, 'S');
     machine.stat(91, 90, 'S');
     for pid in [70, 90, 91] {

@@ -1,4 +1,4 @@
-//! An agent beside a test, and the ranks that it starts.
+//! Agent for tests, and the ranks that it starts.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::{FakeController, LIMIT};
 
-/// An agent that sees nothing of the machine it runs on.
+/// Settings of an agent that observes nothing of the machine it runs on.
 pub fn settings(state_dir: &Path, controller: &str) -> Settings {
     let mut settings = Settings::new(NodeId::from("n1"), controller, state_dir);
     settings.slots = 2;
@@ -32,14 +32,14 @@ fn supervisor() {
     }
 }
 
-/// How this binary is started as a supervisor.
+/// Command that starts this binary as a supervisor.
 pub fn supervisor_process() -> Vec<OsString> {
     let words = ["support::agent::supervisor", "--exact", "--nocapture"].map(OsString::from);
     let program = std::env::current_exe().unwrap().into_os_string();
     std::iter::once(program).chain(words).collect()
 }
 
-/// Runs an agent beside a story; ends it in order afterwards.
+/// Runs an agent beside a test body; ends it in order afterwards.
 pub async fn with_agent<F: Future<Output = ()>>(
     adjust: impl FnOnce(&mut Settings),
     story: impl FnOnce(FakeController) -> F,
@@ -60,7 +60,7 @@ pub async fn with_agent<F: Future<Output = ()>>(
     ended
 }
 
-/// A rank that leaves the path of its agent's socket in `place`.
+/// Shell script of a rank that writes the path of its agent's socket to `place`.
 pub fn tells_its_socket(place: &Path) -> String {
     format!(
         "echo $RANKGUARD_SOCKET > {0}.new; mv {0}.new {0}; sleep 300",
@@ -68,7 +68,7 @@ pub fn tells_its_socket(place: &Path) -> String {
     )
 }
 
-/// Speaks as rank 0 of a generation, once the rank has left the path of its agent's socket in `place`.
+/// Connects as rank 0 of a generation, once the rank has written the path of its agent's socket to `place`.
 pub fn client_at(place: &Path, generation: u64) -> RankClient {
     let until = Instant::now() + LIMIT;
     while !place.exists() {

@@ -1,5 +1,5 @@
-//! A controller of the smallest kind: it journals what agents send, acknowledges it when told to, and passes orders on. An
-//! agent of its own for a test stands in `agent`.
+//! Minimal controller for tests: it journals the agents' evidence, acknowledges it if enabled, and sends orders. The
+//! module `agent` provides an agent.
 
 #![allow(
     dead_code,
@@ -29,10 +29,10 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
-/// Longest wait of any test for anything, on a machine that does much else.
+/// Longest wait of any test for anything, on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Nobody listens there. A port that was free a moment ago may be another test's by now.
+/// Address without a listener. A port that was free a moment ago may be in use by another test.
 pub const NOBODY: &str = "127.0.0.1:1";
 
 #[derive(Default)]
@@ -74,7 +74,7 @@ impl Control for Service {
                             silence_limit_ms: 3_000,
                             ..v1::Joined::default()
                         };
-                        // Before anybody can know of the session: an order must not come first.
+                        // Recorded before the session is visible, so that an order does not come first.
                         let _ = answer.try_send(Ok(v1::ToAgent {
                             kind: Some(Down::Joined(joined)),
                         }));
@@ -155,7 +155,7 @@ impl FakeController {
         self.journal.lock().unwrap().evidence.clone()
     }
 
-    /// The first value `pick` finds in what has arrived.
+    /// Returns the first value that `pick` finds in the journal.
     pub async fn wait<T>(&self, what: &str, pick: impl Fn(&Journal) -> Option<T>) -> T {
         let until = Instant::now() + LIMIT;
         loop {
@@ -212,7 +212,7 @@ pub fn launch(generation: u64, command: &[&str]) -> Launch {
     }
 }
 
-/// Whether a process is there and not a zombie.
+/// Returns true if a process exists and is not a zombie.
 pub fn lives(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim().chars().next());

@@ -1,4 +1,4 @@
-//! From the agent's tiers into a trainer's memory.
+//! Restore from the agent's tiers into a trainer's memory.
 
 use std::time::Duration;
 
@@ -14,39 +14,40 @@ use super::{RankClient, demand, unexpected, wait_for};
 use crate::ClientError;
 use crate::calls::Calls;
 
-/// Longest wait for a restore of nothing, which may ask other nodes and a disk.
+/// Longest wait for a restore without tensors, which may query other nodes and a disk.
 const RESTORE_WAIT: Duration = Duration::from_secs(120);
 
-/// What a restore gave.
+/// Result of a restore.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Restored {
-    /// Steps completed when it was saved.
+    /// Number of steps completed when the checkpoint was saved.
     pub step: Step,
-    /// The bytes of the boxes asked for, in the same order.
+    /// Bytes of the requested boxes, in the same order.
     pub tensors: Vec<Vec<u8>>,
-    /// The small state of every shard, by rank.
+    /// Small (non-tensor) state of every shard, by rank.
     pub states: Vec<(Rank, Value)>,
 }
 
-/// What a restore into the caller's own buffers gave.
+/// Result of a restore into the caller's own buffers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RestoredInto {
-    /// Steps completed when it was saved.
+    /// Number of steps completed when the checkpoint was saved.
     pub step: Step,
-    /// The small state of every shard, by rank.
+    /// Small (non-tensor) state of every shard, by rank.
     pub states: Vec<(Rank, Value)>,
-    /// Tensors that the ranks saved with different content, or with content that cannot be compared, and what differs. A
-    /// rank of the same world size gets its own; in another world the first rank that saved the wanted part supplies it.
+    /// Tensors that the ranks saved with different content, or with content that cannot be compared, each with the
+    /// difference. A rank of the same world size receives its own; in another world the first rank that saved the
+    /// wanted part supplies it.
     pub differing: Vec<(String, String)>,
-    /// Names of all tensors of the checkpoint, where its states have no schema that lists them.
+    /// Names of all tensors of the checkpoint, if its states have no schema that lists them.
     pub names: Vec<String>,
 }
 
 impl RankClient {
-    /// Asks for exactly these boxes of the checkpoint that this generation starts from; `None` for a fresh start.
+    /// Requests exactly these boxes of the checkpoint that this generation starts from; `None` for a fresh start.
     ///
-    /// The arena is made for images of this size, so ask for what [`checkpoint`](Self::checkpoint) will save: then every
-    /// page is in place before the first save. Asking for nothing gives the states alone.
+    /// The arena is created for images of this size, so request the boxes that [`checkpoint`](Self::checkpoint) will
+    /// save: then every page is in place before the first save. A request without boxes returns only the states.
     pub fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<Restored>, ClientError> {
         let mut tensors = Vec::with_capacity(wanted.len());
         for size in sizes(wanted.iter())? {
@@ -61,8 +62,8 @@ impl RankClient {
         Ok(restored.map(|RestoredInto { step, states, .. }| Restored { step, tensors, states }))
     }
 
-    /// The same straight into the caller's buffers, which are left alone when there is nothing to restore. After an error
-    /// they may hold a part of it.
+    /// Restores directly into the caller's buffers, which are unchanged if there is nothing to restore. After an error
+    /// they may be partly filled.
     pub fn restore_into(&mut self, wanted: &mut [(TensorBox, &mut [u8])]) -> Result<Option<RestoredInto>, ClientError> {
         let sizes = sizes(wanted.iter().map(|(boxed, _)| boxed))?;
         for ((boxed, buffer), needs) in wanted.iter().zip(&sizes) {
@@ -105,7 +106,7 @@ impl RankClient {
         }))
     }
 
-    /// All boxes lie in one slot.
+    /// Copies all boxes from one slot.
     fn copy_whole(
         &mut self,
         ready: &v1::RestoreReady,
@@ -132,7 +133,7 @@ impl RankClient {
         }
     }
 
-    /// The bytes of all boxes, back to back, come through a window, one part after the other.
+    /// Copies the bytes of all boxes, back to back, from a window, one part after the other.
     fn copy_parts(
         &mut self,
         first: v1::RestoreReady,

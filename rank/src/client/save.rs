@@ -1,4 +1,4 @@
-//! From a trainer's memory into the agent's.
+//! Save from a trainer's memory into the agent's arena.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -14,16 +14,16 @@ use crate::demand::ArenaDemand;
 use crate::slots::{Claim, Owner, Sealed, Way, borrowed};
 use crate::{BackPressure, ClientError, Notes, Part, SaveOutcome, Saved};
 
-/// How often a full arena is looked at: its owner is another process and rings no bell.
+/// Poll interval for a full arena: its owner is another process and sends no notification.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Why a save was left out.
+/// Reasons of a skipped save.
 const NO_SLOT: &str = "no slot of the arena was free";
 const NOTHING_TAKEN: &str = "nothing was taken out of its window in time";
 
 impl RankClient {
-    /// Copies the tensors into the arena and tells the agent. When this returns they may be changed. A save that was
-    /// begun and not finished is finished first.
+    /// Copies the tensors into the arena and reports it to the agent. The tensors may be changed when this returns. A
+    /// save that was begun and not finished is finished first.
     pub fn checkpoint(
         &mut self,
         step: Step,
@@ -33,7 +33,7 @@ impl RankClient {
         self.checkpoint_with(step, tensors, state, &Notes::default())
     }
 
-    /// The same with more to say of it.
+    /// Saves as [`checkpoint`](Self::checkpoint) does, with notes.
     pub fn checkpoint_with(
         &mut self,
         step: Step,
@@ -57,7 +57,7 @@ impl RankClient {
         self.tell(sealed, started)
     }
 
-    /// How the image gets into its slot; the agent hears of one that passes through.
+    /// Chooses how the image is written to its slot; a streamed image is announced to the agent.
     fn way(
         &mut self,
         claim: Claim,
@@ -78,9 +78,9 @@ impl RankClient {
         self.policy.unwrap_or(self.agents_policy)
     }
 
-    /// Starts to copy beside the training. The tensors must not change until [`finish`](Self::finish) has returned: call
-    /// this after the optimizer's step and `finish` before the next one, so that forward and backward run meanwhile.
-    /// Gives what became of the save already when it was skipped.
+    /// Starts to copy while the training continues. The tensors must not change until [`finish`](Self::finish) has
+    /// returned: call this after the optimizer's step and `finish` before the next one, so that forward and backward
+    /// run meanwhile. Returns the outcome if the save was skipped.
     pub fn begin(
         &mut self,
         step: Step,
@@ -103,7 +103,7 @@ impl RankClient {
         Ok(None)
     }
 
-    /// Waits for what is left of the copy that was begun and tells the agent. `None` when none was.
+    /// Waits for the rest of the copy that was begun and reports it to the agent. Returns `None` if none was begun.
     pub fn finish(&mut self) -> Result<Option<Saved>, ClientError> {
         let started = Instant::now();
         self.slots.wait_for_copy()?;
@@ -116,7 +116,7 @@ impl RankClient {
         }
     }
 
-    /// Never silent: the agent hears of it with the next mark.
+    /// Records a skipped save, which is reported to the agent with the next mark.
     fn skipped(&mut self, step: Step, started: Instant, why: &'static str) -> Saved {
         self.calls.taken(step);
         self.missed.insert(step, why);
@@ -126,7 +126,7 @@ impl RankClient {
         }
     }
 
-    /// No attempt exists that this could make void, so the agent gets no report.
+    /// There is no attempt that this could make void, so the agent receives no report.
     fn skipped_without_store(&mut self) -> Saved {
         self.slots.counts.skipped += 1;
         Saved {
@@ -144,7 +144,7 @@ impl RankClient {
         }
     }
 
-    /// A slot for an image of this size; `None` when the policy says to do without.
+    /// Claims a slot for an image of this size; `None` if the policy skips the save.
     fn claim(&mut self, demand: ArenaDemand) -> Result<Option<Claim>, ClientError> {
         self.finish()?;
         if self.lost {
@@ -156,7 +156,7 @@ impl RankClient {
         Ok(self.slots.claim(self.policy(), look)?)
     }
 
-    /// Tells the agent of a sealed slot; `since` is when the trainer began to wait for this.
+    /// Reports a sealed slot to the agent; `since` is the time at which the trainer began to wait for this.
     fn tell(&mut self, sealed: Sealed, since: Instant) -> Result<Saved, ClientError> {
         let say = Say::SlotSealed(v1::SlotSealed {
             slot: sealed.slot,

@@ -1,15 +1,15 @@
-//! Calls about one device that every driver of the last ten years has.
+//! Functions for one device that every driver of the last ten years has.
 //!
 //! Values: temperature, slowdown (degrees Celsius); ecc, ecc-corrected (since the driver was loaded), ecc-aggregate,
 //! ecc-corrected-aggregate (of the board's life); pending; reasons (bits); power, power-limit (milliwatts); pcie-gen,
-//! pcie-gen-max, pcie-width, pcie-width-max; clock, clock-max (megahertz); utilization (percent); processes; mig, mig-pending;
-//! memory-limit (degrees Celsius).
+//! pcie-gen-max, pcie-width, pcie-width-max; clock, clock-max (megahertz); utilization (percent); processes; mig,
+//! mig-pending; memory-limit (degrees Celsius).
 
 use std::ffi::{c_char, c_uint, c_ulonglong};
 
 use crate::{Handle, NOT_SUPPORTED, enter, of_any, of_device, put, put_narrow};
 
-/// `NVML_ERROR_INSUFFICIENT_SIZE`: the caller asks how much room it needs.
+/// `NVML_ERROR_INSUFFICIENT_SIZE`: the caller requests the required size.
 const INSUFFICIENT_SIZE: c_uint = 7;
 
 #[repr(C)]
@@ -142,7 +142,7 @@ extern "C" fn nvmlDeviceGetUtilizationRates(device: Handle, value: *mut Utilizat
     put(found, value)
 }
 
-/// Of a device or a MIG device. Tells how many there are and gives none: callers that only count pass no room.
+/// Accepts a device or a MIG device. Returns only the number of processes: callers that only count pass no buffer.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     device: Handle,

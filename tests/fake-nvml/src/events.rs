@@ -1,4 +1,5 @@
-//! Events. A set is a number; what it has delivered is remembered, so that each `xid` line comes once.
+//! Event sets. A set is identified by a number; its deliveries are recorded, so that each `xid` line is delivered
+//! once.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_ulonglong, c_void};
@@ -12,7 +13,7 @@ const TIMEOUT: c_uint = 10;
 const XID_CRITICAL: c_ulonglong = 8;
 
 type Set = *mut c_void;
-/// How often each event was delivered.
+/// Number of deliveries by event.
 type Delivered = BTreeMap<(c_uint, u64), usize>;
 
 static SETS: Mutex<BTreeMap<usize, Delivered>> = Mutex::new(BTreeMap::new());
@@ -21,7 +22,7 @@ fn sets() -> MutexGuard<'static, BTreeMap<usize, Delivered>> {
     SETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How often each event is stated now.
+/// Returns the number of times that the scenario states each event now.
 fn stated(now: &Scenario) -> Delivered {
     let mut counts = Delivered::new();
     for event in now.all("xid") {
@@ -64,7 +65,7 @@ extern "C" fn nvmlDeviceRegisterEvents(device: Handle, _types: c_ulonglong, set:
     }
 }
 
-/// Never waits: nobody who polls lets it.
+/// Returns at once without waiting, because callers poll.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlEventSetWait_v2(set: Set, data: *mut EventData, _timeout_ms: c_uint) -> c_uint {
     let found = Scenario::enter("events").and_then(|now| {

@@ -5,20 +5,20 @@ use std::ffi::{c_int, c_longlong, c_uint, c_ulonglong};
 use crate::scenario::Scenario;
 use crate::{Handle, INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS, enter};
 
-/// What of a device a field is about.
+/// Scope of a field.
 #[derive(Clone, Copy, PartialEq)]
 enum Of {
     /// The device.
     Device,
-    /// One of its links, which the scope tells.
+    /// One of its links, given by the scope.
     Link,
     /// One of its links, or all of them together.
     Links,
-    /// One of its links to the processor; what is counted is counted for the first of them.
+    /// One of its links to the processor; events are counted on the first of them.
     Processor,
 }
 
-/// The status of a link to the processor: those before `c2c-active` are.
+/// Field for the status of a link to the processor: links with an index below `c2c-active` are active.
 const PROCESSOR_STATUS: c_uint = 171;
 
 const NAMES: [(c_uint, &str, Of); 34] = [
@@ -55,11 +55,11 @@ const NAMES: [(c_uint, &str, Of); 34] = [
     (230, "recovery", Of::Device),
     (231, "c2c-errors", Of::Processor),
     (232, "c2c-replays", Of::Processor),
-    // Blocks of which 12 symbols were corrected.
+    // Blocks in which 12 symbols were corrected.
     (247, "nvlink-strained", Of::Links),
 ];
 
-/// The scope that means all links.
+/// Scope for all links.
 const ALL: c_uint = c_uint::MAX;
 
 fn value_of(now: &Scenario, index: &str, field: c_uint, scope: c_uint) -> Result<u64, c_uint> {

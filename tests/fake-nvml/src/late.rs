@@ -1,7 +1,7 @@
-//! Calls about one device that came with later drivers.
+//! Functions for one device that later drivers added.
 //!
-//! Values: nvlinks, nvlink-down (a link); throttled-power, throttled-thermal, throttled-board (nanoseconds); fabric (its
-//! state), fabric-status, fabric-health (the mask), fabric-summary.
+//! Values: nvlinks, nvlink-down (per link); throttled-power, throttled-thermal, throttled-board (nanoseconds); fabric
+//! (state), fabric-status, fabric-health (mask), fabric-summary.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -43,7 +43,7 @@ extern "C" fn nvmlDeviceGetViolationStatus(device: Handle, policy: c_uint, value
 /// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH`.
 const VERSION_MISMATCH: c_uint = 25;
 
-/// The second form of the question, which the third one begins with.
+/// Version 2 of the structure, with which version 3 begins.
 #[repr(C)]
 struct FabricInfo {
     version: c_uint,
@@ -60,7 +60,7 @@ struct FabricInfo3 {
     summary: u8,
 }
 
-/// Knows the third form where the scenario states a summary, else only the second one.
+/// Supports version 3 if the scenario states a summary, else only version 2.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetGpuFabricInfoV(device: Handle, info: *mut FabricInfo) -> c_uint {
     let (now, index) = match enter("fabric", device) {

@@ -1,14 +1,15 @@
-//! A stand-in for the GPU management library, with its C interface: what the agent loads instead of `libnvidia-ml.so.1` in
-//! tests and under `rankguard agent --simulate`. Only the standard library is used.
+//! Simulated GPU management library with the C interface of NVML: the agent loads it instead of `libnvidia-ml.so.1` in
+//! tests and under `rankguard agent --simulate`. Uses only the standard library.
 //!
-//! It plays a scenario file: the one that `RANKGUARD_NVML_SCENARIO` names, else the file `scenario` in the folder in which
-//! this library lies, so that every copy of it can have its own. The calls that a look at the devices begins with look whether
-//! the file is another one, the others where that was a while ago: whoever changes it by renaming never shows parts of two. The
-//! language, and what is known in it, is the agent's own (`agent/src/scenario.rs`). A file with a line that means nothing plays
-//! nothing: every call fails with "invalid argument", and whoever loaded the library asks the same parser where the mistake is.
+//! It plays a scenario file: `RANKGUARD_NVML_SCENARIO`, else the file `scenario` in the folder of this library, so
+//! that every copy of it can have its own. The first functions of a poll check for a changed file, the others only if
+//! the last check is some time ago; a file that is replaced by renaming is never read in parts.
 //!
-//! The start is `RANKGUARD_NVML_START` (milliseconds since 1970), else this library's first call. Anything not stated is
-//! not supported. Absent: vGPUs, everything that changes a device.
+//! The language and its facts are the agent's own (`agent/src/scenario.rs`). With an invalid line in the file, every
+//! function fails with "invalid argument"; the same parser reports the place of the mistake.
+//!
+//! The start is `RANKGUARD_NVML_START` (milliseconds since 1970), else the first call of this library. Unstated facts
+//! are not supported. Absent: vGPUs, and functions that change a device.
 
 mod device;
 #[cfg(not(feature = "old-driver"))]
@@ -38,23 +39,25 @@ const SUCCESS: c_uint = 0;
 const INVALID_ARGUMENT: c_uint = 2;
 const NOT_SUPPORTED: c_uint = 3;
 
-/// A device is its index and one, because a null handle is none; of a MIG device, so is its index, [`PART`] bits higher.
+/// Handle of a device: its index plus one, because null is not a valid handle. The index of a MIG device is encoded
+/// the same way, [`PART`] bits higher.
 type Handle = *mut c_void;
 
-/// Where the number of a MIG device begins in a handle.
+/// Bit position of the MIG device's number in a handle.
 const PART: u32 = 8;
 
 fn handle(index: c_uint) -> Handle {
     (index as usize + 1) as Handle
 }
 
-/// Device and MIG device of a handle, as the scenario counts them.
+/// Returns the indices of a handle's device and MIG device in the scenario.
 fn indices(handle: Handle) -> (usize, Option<usize>) {
     let (device, part) = (handle as usize & ((1 << PART) - 1), handle as usize >> PART);
     (device.wrapping_sub(1), part.checked_sub(1))
 }
 
-/// The scenario for a call about a device, and the device's index in it. A MIG device is none: few calls take it.
+/// Returns the scenario for a function of a device, and the device's index in it. MIG devices are refused, because few
+/// functions accept them.
 fn enter(call: &str, device: Handle) -> Result<(Scenario, String), c_uint> {
     match indices(device) {
         (_, None) => enter_any(call, device),
@@ -62,7 +65,7 @@ fn enter(call: &str, device: Handle) -> Result<(Scenario, String), c_uint> {
     }
 }
 
-/// As [`enter`], for calls that take a MIG device as well.
+/// Works as [`enter`], for functions that also accept a MIG device.
 fn enter_any(call: &str, handle: Handle) -> Result<(Scenario, String), c_uint> {
     let now = Scenario::enter(call)?;
     let (device, part) = indices(handle);
@@ -74,13 +77,13 @@ fn enter_any(call: &str, handle: Handle) -> Result<(Scenario, String), c_uint> {
     ))
 }
 
-/// A value of a device by its name, which is the name of the call as well.
+/// Returns a value of a device by its name, which is the name of the call as well.
 fn of_device(name: &str, device: Handle) -> Result<u64, c_uint> {
     let (now, index) = enter(name, device)?;
     now.value(name, &index)
 }
 
-/// As [`of_device`], of a device or a MIG device.
+/// Works as [`of_device`], for a device or a MIG device.
 fn of_any(name: &str, handle: Handle) -> Result<u64, c_uint> {
     let (now, index) = enter_any(name, handle)?;
     now.value(name, &index)
@@ -97,7 +100,7 @@ fn put<T>(result: Result<T, c_uint>, to: *mut T) -> c_uint {
     }
 }
 
-/// As [`put`], for what the interface keeps in 32 bits.
+/// Works as [`put`], for values that the interface represents in 32 bits.
 fn put_narrow(result: Result<u64, c_uint>, to: *mut c_uint) -> c_uint {
     put(result.map(|value| c_uint::try_from(value).unwrap_or(c_uint::MAX)), to)
 }

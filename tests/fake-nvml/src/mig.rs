@@ -1,8 +1,8 @@
-//! MIG devices: the parts that a device is cut into.
+//! MIG devices: the partitions of a device.
 //!
-//! Values of a device: mig-devices. Values of a MIG device, whose index is `DEVICE/PART`: gpu-instance (its index and one where
-//! that is not stated), compute-instance (0 where that is not stated), memory, memory-used (bytes), ecc (uncorrected, of the
-//! caches, since the driver was loaded), processes.
+//! Values of a device: mig-devices. Values of a MIG device, whose index is `DEVICE/PART`: gpu-instance (default: its
+//! index plus one), compute-instance (default: 0), memory, memory-used (bytes), ecc (uncorrected, of the caches, since
+//! the driver was loaded), processes.
 
 use std::ffi::{c_char, c_uint, c_ulonglong};
 
@@ -17,7 +17,7 @@ const INSUFFICIENT_SIZE: c_uint = 7;
 /// `NVML_MEMORY_LOCATION_SRAM`.
 const SRAM: c_uint = 7;
 
-/// As many as a device can be cut into.
+/// Returns the maximum number of partitions of a device.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMaxMigDeviceCount(device: Handle, count: *mut c_uint) -> c_uint {
     put(of_device("mig", device).map(|_| 7), count)
@@ -44,7 +44,7 @@ extern "C" fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part: Handle, device:
     put(found, device)
 }
 
-/// A number of a MIG device that stands for itself where the scenario states none.
+/// Returns a number of a MIG device, or `unstated` if the scenario states none.
 fn instance(name: &str, part: Handle, unstated: usize) -> Result<u64, c_uint> {
     if indices(part).1.is_none() {
         return Err(NOT_FOUND);
@@ -66,7 +66,7 @@ extern "C" fn nvmlDeviceGetComputeInstanceId(part: Handle, id: *mut c_uint) -> c
     put_narrow(instance("compute-instance", part, 0), id)
 }
 
-/// In the form of the library, made of the indices.
+/// Returns a UUID in the library's format, made of the indices.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetUUID(any: Handle, text: *mut c_char, room: c_uint) -> c_uint {
     if let Err(code) = enter_any("handle", any) {
@@ -80,7 +80,8 @@ extern "C" fn nvmlDeviceGetUUID(any: Handle, text: *mut c_char, room: c_uint) ->
         return INSUFFICIENT_SIZE;
     }
     for (place, byte) in uuid.bytes().chain([0]).enumerate() {
-        // SAFETY: the caller's buffer has this room, by the interface's contract, and the text with its end fits into it.
+        // SAFETY: the caller's buffer has this size, by the interface's contract, and the text with its terminator
+        // fits into it.
         unsafe { text.add(place).write(byte as c_char) };
     }
     crate::SUCCESS
@@ -115,7 +116,8 @@ extern "C" fn nvmlDeviceGetMemoryInfo_v2(any: Handle, memory: *mut Memory) -> c_
     put(found, memory)
 }
 
-/// Only what the library tells of MIG devices: uncorrected errors of the caches, since the driver was loaded.
+/// Supports only the counter that the library provides for MIG devices: uncorrected errors of the caches, since the
+/// driver was loaded.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryErrorCounter(
     part: Handle,

@@ -1,4 +1,4 @@
-//! Where this library lies.
+//! Location of this library.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -15,11 +15,11 @@ struct Info {
 }
 
 unsafe extern "C" {
-    /// Of the C library, in which the dynamic loader tells what lies at an address.
+    /// Function of the C library: the dynamic loader's information about an address.
     fn dladdr(address: *const c_void, info: *mut Info) -> c_int;
 }
 
-/// The folder in which the loaded copy of this library lies.
+/// Returns the folder of the loaded copy of this library.
 pub(crate) fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| file().parent().map(Path::to_owned).unwrap_or_default())
@@ -28,8 +28,8 @@ pub(crate) fn folder() -> &'static Path {
 fn file() -> PathBuf {
     let mut info = MaybeUninit::<Info>::uninit();
     let here: fn() -> PathBuf = file;
-    // SAFETY: dladdr takes any address and writes the whole answer when it gives non-zero; the name lives as long as the
-    // library is loaded.
+    // SAFETY: dladdr takes any address and writes the whole answer if it returns non-zero; the name lives as long as
+    // the library is loaded.
     unsafe {
         if dladdr(here as *const c_void, info.as_mut_ptr()) == 0 {
             return PathBuf::new();

@@ -1,4 +1,4 @@
-//! The scenario file: facts, and from when each of them is true.
+//! Scenario file: facts with their start times.
 
 use std::collections::HashMap;
 use std::ffi::c_uint;
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::language::{Line, growth_of, parse};
 use crate::{INVALID_ARGUMENT, NOT_SUPPORTED, place};
 
-/// Calls that a reader of many values begins with: they look whether the file is another one. The others do where that was
-/// longer ago than [`FRESH`].
+/// Functions with which a reader of many values begins: they check for a changed file. The others do only if the last
+/// check is longer ago than [`FRESH`].
 const FIRST: [&str; 2] = ["count", "handle"];
 
-/// For so long the file is taken to be the one that it was: some hundred calls are made in one look at eight devices.
+/// Time for which the file is assumed unchanged: one poll of eight devices makes some hundred calls.
 const FRESH: Duration = Duration::from_millis(20);
 
-/// The lines of a file, found by their first words.
+/// Lines of a file, indexed by their first words.
 struct Lines {
     all: Vec<Line>,
-    /// Places in `all`, ascending.
+    /// Indices into `all`, ascending.
     named: HashMap<String, Vec<usize>>,
 }
 
@@ -41,15 +41,15 @@ impl Lines {
     }
 }
 
-/// The scenario as one call sees it.
+/// Scenario at the time of one call.
 pub(crate) struct Scenario {
     lines: Arc<Lines>,
-    /// Since the start.
+    /// Time since the start.
     now: Duration,
 }
 
 impl Scenario {
-    /// What every call does first: it hangs or fails where the scenario says so.
+    /// Begins a function: hangs or fails if the scenario states so.
     pub(crate) fn enter(call: &str) -> Result<Self, c_uint> {
         let mut now = Self::as_of(!FIRST.contains(&call))?;
         while now.find(&["hang", call]).is_some_and(|(word, _)| word != "off") {
@@ -64,7 +64,7 @@ impl Scenario {
         Self::as_of(false)
     }
 
-    /// `known` says that what was read within [`FRESH`] will do.
+    /// Returns the scenario; with `known`, lines that were read within [`FRESH`] are used without a check.
     fn as_of(known: bool) -> Result<Self, c_uint> {
         Ok(Self {
             lines: lines(known).ok_or(INVALID_ARGUMENT)?,
@@ -72,13 +72,13 @@ impl Scenario {
         })
     }
 
-    /// What is true now and begins with this word, in the order of the file, and for how long.
+    /// Returns the facts that are true now and begin with this word, in the order of the file, each with its age.
     fn facts(&self, first: &str) -> impl DoubleEndedIterator<Item = (Duration, &[String])> {
         let lines = self.lines.named(first);
         lines.filter_map(|line| Some((self.now.checked_sub(line.from)?, line.words.as_slice())))
     }
 
-    /// The word behind `words` in the last fact that begins with them, and the whole fact.
+    /// Returns the word behind `words` in the last fact that begins with them, and the whole fact.
     fn find(&self, words: &[&str]) -> Option<(&str, (Duration, &[String]))> {
         let found = self.facts(words.first()?).rev().find(|(_, fact)| {
             fact.len() >= words.len()
@@ -99,7 +99,7 @@ impl Scenario {
         Some(base.saturating_add(growth))
     }
 
-    /// An error that is stated; 0 and no statement are none.
+    /// Returns a stated error code; 0 and no statement mean success.
     pub(crate) fn code(&self, words: &[&str]) -> Result<(), c_uint> {
         match self.number(words).and_then(|code| c_uint::try_from(code).ok()) {
             None | Some(0) => Ok(()),
@@ -107,28 +107,28 @@ impl Scenario {
         }
     }
 
-    /// Devices that are listed.
+    /// Returns the number of devices.
     pub(crate) fn count(&self) -> c_uint {
         let count = self.number(&["count"]).unwrap_or(0);
         c_uint::try_from(count).unwrap_or(c_uint::MAX)
     }
 
-    /// A device that gives an error gives it for every call.
+    /// Returns a device's stated error, which applies to every function.
     pub(crate) fn device(&self, index: &str) -> Result<(), c_uint> {
         self.code(&["error", index])
     }
 
-    /// A number of a device.
+    /// Returns a number of a device.
     pub(crate) fn value(&self, name: &str, index: &str) -> Result<u64, c_uint> {
         self.number(&[name, index]).ok_or(NOT_SUPPORTED)
     }
 
-    /// A word of a device.
+    /// Returns a word of a device.
     pub(crate) fn word(&self, name: &str, index: &str) -> Option<&str> {
         self.find(&[name, index]).map(|(word, _)| word)
     }
 
-    /// Whether this fact, whole, is stated.
+    /// Returns true if exactly this fact is stated.
     #[cfg(not(feature = "old-driver"))]
     pub(crate) fn says(&self, words: &[&str]) -> bool {
         let first = words.first().copied().unwrap_or_default();
@@ -137,7 +137,7 @@ impl Scenario {
         })
     }
 
-    /// Every `name DEVICE NUMBER` in the order of the file.
+    /// Returns every `name DEVICE NUMBER` in the order of the file.
     #[cfg(not(feature = "old-driver"))]
     pub(crate) fn all(&self, name: &str) -> Vec<(c_uint, u64)> {
         let numbers = self
@@ -147,18 +147,18 @@ impl Scenario {
     }
 }
 
-/// What tells one content of the file from another: whoever changes it by renaming gives it another inode.
+/// Identity of the file's content: a replacement by renaming changes the inode.
 type Version = (u64, i64, i64, u64);
 
-/// A version of the file, and when it was last looked at.
+/// Version of the file, and the time of the last check.
 struct Known {
     version: Version,
     at: Instant,
-    /// None where a line means nothing.
+    /// `None` if a line is invalid.
     lines: Option<Arc<Lines>>,
 }
 
-/// The lines of the file; it is read when it is another one than at the call before.
+/// Returns the lines of the file, which is read again if it has changed since the last check.
 fn lines(known_will_do: bool) -> Option<Arc<Lines>> {
     static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);

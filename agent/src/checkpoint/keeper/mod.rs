@@ -1,11 +1,13 @@
-//! Arenas outlive their agent: a second process holds their files for as long as there are any.
+//! Arena keeper: a second process that holds the arenas' files while there are any, so that arenas outlive their
+//! agent.
 //!
-//! It is started with the first arena and reads nothing of what it holds. An agent that is killed and comes back finds it by
-//! the socket in its directory, gets every file with what it was made for and with, and takes the sealed images over; each is
-//! checked against the manifest before a byte of it is used, as any copy is. An agent that ends in order takes the keeper
-//! along. Memory files and not named ones: only their size can be sealed, so a rank can never make its agent's mapping fault.
+//! The agent starts it with the first arena; it does not read the files. A restarted agent connects to the socket in
+//! its directory, receives every file with its label, and takes the sealed images over; each is checked against the
+//! manifest before a byte of it is used, as any copy is. An agent that ends in order ends the keeper, too. The files
+//! are memfds, not named files: only the size of a memfd can be sealed, so that a rank can never make its agent's
+//! mapping fault.
 //!
-//! Absent: what ends a whole control group (a service manager that stops a unit) ends the keeper with it.
+//! Absent: an action that ends a whole control group (a service manager that stops a unit) ends the keeper, too.
 
 mod packet;
 mod process;
@@ -28,17 +30,17 @@ pub use process::keep_arenas;
 use crate::settings::Settings;
 use crate::supervisor::{forget_helper, spawn_helper};
 
-/// Longest wait for a keeper that is there to hand over the next file.
+/// Longest wait for a present keeper to send the next file.
 const HAND_OVER: Duration = Duration::from_secs(2);
 
-/// Longest wait for a keeper that was started to say its first word.
+/// Longest wait for a new keeper to send its first message.
 const START: Duration = Duration::from_secs(10);
 
-/// The agent's side.
+/// Agent side of the arena keeper.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     state_dir: PathBuf,
-    /// Program and words of the process; without any, arenas end with their agent.
+    /// Program and arguments of the keeper process; if empty, arenas end with their agent.
     program: Vec<OsString>,
     kept: Duration,
     state: Mutex<State>,
@@ -47,13 +49,13 @@ pub(crate) struct Keeper {
 #[derive(Debug, Default)]
 struct State {
     channel: Option<Channel>,
-    /// Where this agent has started it.
+    /// Keeper process, if this agent started it.
     child: Option<Child>,
-    /// The last number that was given to an arena.
+    /// Number of the newest arena.
     last: u64,
 }
 
-/// An arena that is kept for as long as this is.
+/// Registration of an arena with the keeper; dropping it releases the arena.
 #[derive(Debug)]
 pub(crate) struct Kept {
     keeper: Arc<Keeper>,
@@ -61,8 +63,8 @@ pub(crate) struct Kept {
 }
 
 impl Keeper {
-    /// The keeper of the agent's directory and what an earlier agent has left there. It is asked to end where the settings
-    /// want none.
+    /// Connects to the keeper of the agent's directory and returns the arenas that an earlier agent left there. Ends
+    /// the keeper if the settings disable it.
     pub(crate) fn find(settings: &Settings) -> (Arc<Self>, Vec<(Kept, Label, OwnedFd)>) {
         let kept = settings.intervals.arenas_kept;
         let keeper = Arc::new(Self {
@@ -102,8 +104,8 @@ impl Keeper {
         self.state.lock().expect("no holder of the keeper panics")
     }
 
-    /// Has an arena kept. `None` where none is to be, or where it cannot be, which is logged: the agent goes on as before, and
-    /// the arena ends with it.
+    /// Registers an arena with the keeper. Returns `None` if that is disabled or fails; a failure is logged, and the
+    /// arena then ends with the agent.
     pub(crate) fn keep(
         self: &Arc<Self>,
         job: &JobId,
@@ -140,7 +142,7 @@ impl Keeper {
         })
     }
 
-    /// Starts the process where there is none.
+    /// Starts the process if there is none.
     fn reach(&self, state: &mut State) -> io::Result<()> {
         if state.channel.is_some() {
             return Ok(());
@@ -158,9 +160,9 @@ impl Keeper {
             .stdin(listener)
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        // It opens a session of its own.
+        // The keeper opens a session of its own.
         state.child = Some(spawn_helper(&mut command)?);
-        // It need not have begun to run: the connection waits in the socket.
+        // The process need not run yet: the connection waits in the socket's backlog.
         let channel = Channel::open(&self.state_dir)?.ok_or(io::ErrorKind::NotConnected)?;
         match channel.hear(START)? {
             Some((Word::All, None)) => {}
@@ -170,7 +172,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// The agent ends in order: nothing is left behind.
+    /// Ends the keeper when the agent ends in order: no arena is left.
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         if let Some(channel) = state.channel.take() {
@@ -183,7 +185,7 @@ impl Keeper {
     }
 }
 
-/// It holds nothing that is needed.
+/// Kills the process; it holds no data that is needed.
 fn end(child: &mut Option<Child>) {
     if let Some(mut child) = child.take() {
         let _ = child.kill();

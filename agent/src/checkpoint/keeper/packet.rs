@@ -1,5 +1,5 @@
-//! What agent and keeper say to each other: one packet a word, with the file that it speaks of, over a Unix socket that keeps
-//! packets apart.
+//! Messages between agent and keeper: one packet a message, with the file that it refers to, over a Unix socket that
+//! preserves packet boundaries.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -17,55 +17,56 @@ use serde::{Deserialize, Serialize};
 
 use crate::packets::{PacketChannel, new_packet_socket, wait_ready};
 
-/// The socket's name in the agent's directory.
+/// Name of the socket in the agent's directory.
 const NAME: &str = "arenas.sock";
 
-/// Longest wait for the other side to take a packet (RG-9).
+/// Longest wait for the peer to accept a packet (RG-9).
 const SAY_LIMIT: Duration = Duration::from_secs(2);
 
-/// What an arena was made for and with: the agent that inherits it believes this and not the memory.
+/// Parameters of an arena. An agent that inherits the arena trusts them, not the memory's content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Label {
-    /// One of its own.
+    /// Unique number of the arena.
     pub(super) number: u64,
     pub(crate) job: JobId,
     pub(crate) local_rank: u32,
     pub(crate) slots: u32,
     pub(crate) image_bytes: u64,
-    /// Least bytes of a slot's description area; 0 for what is usual for the image.
+    /// Minimum bytes of a slot's description area; 0 selects the default for the image size.
     #[serde(default)]
     pub(crate) meta_bytes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Word {
-    /// Here is an arena, with its file: from the agent to be kept, to the agent as it was kept.
+    /// Arena with its file: sent by the agent for registration, and by the keeper at takeover.
     Arena(Label),
-    /// That is all that is kept.
+    /// Ends the keeper's list of arenas.
     All,
-    /// The arena of this number is not needed any more.
+    /// The arena of this number is released.
     LetGo(u64),
-    /// Nothing is needed any more.
+    /// Ends the keeper.
     End,
 }
 
-/// One end of the socket.
+/// Packet socket of agent or keeper.
 #[derive(Debug)]
 pub(super) struct Channel(PacketChannel);
 
-/// Where agents find the keeper of a directory.
+/// Returns the path of the keeper's socket in a directory.
 pub(super) fn place(state_dir: &Path) -> PathBuf {
     state_dir.join(NAME)
 }
 
-/// The socket's address, through the directory's descriptor: a path of a Unix socket has room for 108 bytes.
+/// Returns the socket's address, through the directory's descriptor: the path of a Unix socket is limited to 108
+/// bytes.
 fn address(state_dir: &Path) -> io::Result<(SocketAddrUnix, File)> {
     let folder = File::open(state_dir)?;
     let path = format!("/proc/self/fd/{}/{NAME}", folder.as_raw_fd());
     Ok((SocketAddrUnix::new(path)?, folder))
 }
 
-/// A socket that agents can connect to from now on.
+/// Opens the socket that agents connect to.
 pub(super) fn listen_at(state_dir: &Path) -> io::Result<OwnedFd> {
     let (address, _folder) = address(state_dir)?;
     let place = place(state_dir);
@@ -80,7 +81,7 @@ pub(super) fn listen_at(state_dir: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Waits at most `limit` for somebody to connect. Whoever is not of our own user is sent away.
+/// Waits at most `limit` for a connection. A peer of another user is refused.
 pub(super) fn accept(listener: BorrowedFd<'_>, limit: Duration) -> io::Result<Option<Channel>> {
     if !wait_ready(listener, PollFlags::IN, limit)? {
         return Ok(None);
@@ -91,7 +92,7 @@ pub(super) fn accept(listener: BorrowedFd<'_>, limit: Duration) -> io::Result<Op
 }
 
 impl Channel {
-    /// Connects to the keeper of a directory; `None` where there is none.
+    /// Connects to the keeper of a directory; `None` if there is none.
     pub(super) fn open(state_dir: &Path) -> io::Result<Option<Self>> {
         let (address, _folder) = address(state_dir)?;
         let socket = new_packet_socket()?;
@@ -106,7 +107,7 @@ impl Channel {
         self.0.send(word, file.as_slice(), SAY_LIMIT)
     }
 
-    /// The next word and the file that came with it, waited for as long as `limit`; `None` when the other side is gone.
+    /// Receives the next message and its file within `limit`; `None` once the peer has closed the socket.
     pub(super) fn hear(&self, limit: Duration) -> io::Result<Option<(Word, Option<OwnedFd>)>> {
         let received = self.0.receive(limit)?;
         Ok(received.map(|(word, files)| (word, files.into_iter().next())))

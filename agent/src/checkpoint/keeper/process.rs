@@ -1,4 +1,4 @@
-//! The keeper itself: it holds files and reads none of them.
+//! Keeper process: holds the arenas' files and reads none of them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,25 +10,25 @@ use std::time::{Duration, Instant};
 
 use super::packet::{Channel, Label, Word, accept, place};
 
-/// How long the loss of its socket's name may go unnoticed.
+/// Poll interval for the loss of the socket's name.
 const LOOK: Duration = Duration::from_secs(1);
 
 type Held = BTreeMap<u64, (Label, OwnedFd)>;
 
-/// How an agent went.
+/// End of an agent's connection.
 #[derive(Debug, PartialEq, Eq)]
 enum Gone {
-    /// In order.
     Ended,
-    /// Without a word.
+    /// Without [`Word::End`].
     Lost,
 }
 
-/// Keeps the arenas of the agents of a directory, one agent after the other, on the socket that is its standard input. Ends
-/// when an agent says so, when there is nothing to keep, when no new agent has come for `kept`, or when the socket's name is
-/// gone or another's.
+/// Holds the arenas of a directory's agents, one agent after the other, on the socket that is its standard input. Ends
+/// when an agent sends [`Word::End`], when no arena is left, when no new agent has connected for `kept`, or when the
+/// socket's name is gone or replaced.
 pub fn keep_arenas(state_dir: &Path, kept: Duration) -> io::Result<()> {
-    // What ends the agent's session or group leaves this process alone. It fails for a leader, which is alone already.
+    // A signal to the agent's session or group must not end this process. The call fails for a group leader, which is
+    // separate already.
     let _ = rustix::process::setsid();
     keep(io::stdin().as_fd(), state_dir, kept)
 }
@@ -59,7 +59,7 @@ fn keep(listener: BorrowedFd<'_>, state_dir: &Path, kept: Duration) -> io::Resul
     Ok(())
 }
 
-/// Hands over what is held, then holds what it is given.
+/// Sends the arenas that are held, then serves the agent's messages.
 fn serve(agent: &Channel, held: &mut Held) -> io::Result<Gone> {
     for (label, file) in held.values() {
         agent.say(&Word::Arena(label.clone()), Some(file.as_fd()))?;
@@ -108,7 +108,7 @@ mod tests {
         file
     }
 
-    /// What a keeper hands over.
+    /// The arenas that a keeper sends.
     fn handed(channel: &Channel) -> Vec<(Label, OwnedFd)> {
         let mut all = Vec::new();
         loop {

@@ -1,20 +1,23 @@
-//! Committed checkpoints to an object store, by all nodes of the job, and out of it again by the rules of the job.
+//! Mirror of committed checkpoints: all nodes of a job copy them to an object store, and retention removes them by the
+//! job's rules.
 //!
-//! Each node brings the shards of its ranks, by a plan that all compute alike. The first node waits for the others for as long
-//! as more arrives, or twice the time that its own share took; then it brings what is left, whoever was to, and the manifest.
-//! So a node that is gone costs a wait and no checkpoint, and only the first node tells what became of one.
+//! Each node copies the shards of its ranks, by a plan that all nodes compute alike. The first node waits for the
+//! others while shards arrive, or twice the time of its own share; then it copies all that is missing, and the
+//! manifest. So a lost node costs a wait but no checkpoint. Only the first node reports results.
 //!
-//! One at a time, the newest first: a commit that is overtaken while another is under way is left out, and said to be, unless the
-//! rules of the job name it; one that was committed after a newer one waits with those. The first node announces in the object
-//! store which one it takes, and the others bring their shares of that one: each by its own clock would bring shares of different
-//! commits, and wait for each other. What goes is decided by the controller, which knows all commits and what was measured, and
-//! comes with the word of the commit; it is removed once that commit is there. As the object store may have missed some, it keeps
-//! as many of its own newest ones as the rules ask for: it never has fewer.
+//! Commits are copied one at a time, the newest first. A commit that is superseded while another is being copied is
+//! left out and reported, unless the job's rules retain it; a commit that arrives after a newer one waits with those.
+//! The first node announces the chosen commit in the object store, and the others copy their shares of that one;
+//! otherwise nodes would choose different commits and wait for each other.
 //!
-//! An object store that is away for a while costs no checkpoint: the newest commit waits for it. An agent that ends tells which
-//! commits it leaves behind.
+//! The controller, which knows all commits and measurements, decides what is removed; its decision comes with the
+//! commit, and is applied once that commit is in the object store. As the object store may lack some, as many of its
+//! own newest checkpoints as the rules require are retained: it never has fewer.
 //!
-//! Absent: a share for the work of a first node that is gone: its checkpoint is left out, and the next one comes.
+//! An unreachable object store costs no checkpoint: the newest commit waits for it. An agent that ends reports the
+//! commits that it leaves behind.
+//!
+//! Absent: takeover of a lost first node's work; its checkpoint is left out, and the next one is copied.
 
 mod pulls;
 mod queue;
@@ -36,23 +39,23 @@ pub(super) use self::queue::Mirrors;
 use super::Checkpoints;
 use crate::sighting::Sighting;
 
-/// How often it is looked what other nodes have put into an object store, which rings no bell: at first, and after a while.
+/// First and longest poll interval for shards of other nodes: an object store sends no notifications.
 const LOOK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
 
-/// How long a commit waits for an object store that is away.
+/// Longest wait of a commit for an unreachable object store.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Pauses between tries meanwhile: the first, and the longest.
+/// First and longest pause between attempts meanwhile.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// What an agent that ends gives its mirrors to say what they leave behind.
+/// Time that an ending agent gives its mirrors to report the commits that they leave behind.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Why a commit did not come to the object store.
+/// Failure to copy a commit to the object store.
 #[derive(Debug)]
 struct Failed {
     why: String,
-    /// The same may succeed later.
+    /// True if a later attempt may succeed.
     may_pass: bool,
 }
 
@@ -66,7 +69,7 @@ impl From<ObjectError> for Failed {
 }
 
 impl Checkpoints {
-    /// A checkpoint was committed: to the object store with it, where this node does that.
+    /// Queues a committed checkpoint for the object store, if this node mirrors the job.
     pub(super) fn mirror(self: &Arc<Self>, job: &JobId, id: CheckpointId, stays: Option<Stays>) {
         let Some((overtaken, begin)) = self.mirrors.put(job, id, stays) else {
             return;
@@ -82,14 +85,14 @@ impl Checkpoints {
         self.runtime.spawn_blocking(move || all.bring(&job));
     }
 
-    /// Brings what waits, one after the other. For threads that may wait.
+    /// Copies the queued commits, one after the other. Blocks.
     fn bring(&self, job: &JobId) {
         let (mut away, mut pause) = (None, PAUSE.0);
         while let Some((id, mirror)) = self.next_turn(job) {
             let started = Instant::now();
             let pushed = self.push(job, id, &mirror);
             if !mirror.share.is_first() {
-                // The first node brings what this one could not.
+                // The first node copies what this one could not.
                 if let Err(Failed { why, .. }) = pushed {
                     tracing::warn!(%job, checkpoint = %id, problem = why, "this node's share did not come to the object store");
                 }
@@ -113,8 +116,8 @@ impl Checkpoints {
         }
     }
 
-    /// The commit that is brought next: the first node chooses, the others hear of it. Where they hear nothing for a while they
-    /// begin with what they think best: it may be of use.
+    /// Returns the commit that is copied next: the first node chooses, the others wait for its announcement. After
+    /// `share_wait` without one they choose themselves; the share may still be of use.
     fn next_turn(&self, job: &JobId) -> Option<(CheckpointId, Mirror)> {
         let (started, mut pause) = (Instant::now(), LOOK.0);
         loop {
@@ -132,7 +135,7 @@ impl Checkpoints {
                 tokio::time::sleep(pause).await;
                 None
             });
-            // The agent ends: nobody is at it any more, whatever waits.
+            // The agent ends: the queued commits are not copied.
             if let Some(id) = announced? {
                 return self.mirrors.take_this(job, id);
             }
@@ -140,11 +143,11 @@ impl Checkpoints {
         }
     }
 
-    /// For threads that may wait.
+    /// Copies this node's share of a commit; the first node completes it. Blocks.
     fn push(&self, job: &JobId, id: CheckpointId, mirror: &Mirror) -> Result<u64, Failed> {
         let tier = self.object_tier(&mirror.url)?;
         let store = Store::at(&mirror.store);
-        // Retention takes nothing of it away meanwhile.
+        // The lease stops retention from removing the checkpoint meanwhile.
         let _lease = store.lease(job, id).map_err(ObjectError::from)?;
         let (share, started) = (mirror.share, Instant::now());
         let push = async {
@@ -171,7 +174,7 @@ impl Checkpoints {
         Ok(self.unless_ending(push).ok_or_else(ended)??)
     }
 
-    /// `None` when the agent ends before the work does. For threads that may wait.
+    /// Runs `work`; returns `None` if the agent ends first. Blocks.
     fn unless_ending<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut ending = self.ending.subscribe();
         self.runtime.block_on(async {
@@ -183,7 +186,7 @@ impl Checkpoints {
         })
     }
 
-    /// The agent ends: what has not come to an object store by now is told, as long as somebody listens.
+    /// Ends the mirrors with the agent: reports the commits that are not in an object store yet, within [`FAREWELL`].
     pub(crate) async fn end_mirrors(&self) {
         for (job, id) in self.mirrors.drain() {
             let why = Err("the agent was asked to end before its turn came".to_owned());
@@ -196,8 +199,8 @@ impl Checkpoints {
         }
     }
 
-    /// Takes out of the object store what the rules do not leave. What cannot be removed is tried again after the next commit.
-    /// For threads that may wait.
+    /// Removes the checkpoints that the retention rules do not retain from the object store. A failed removal is
+    /// retried after the next commit. Blocks.
     fn retain(&self, job: &JobId, stays: &Stays, mirror: &Mirror) {
         let id = |&(generation, step): &(Generation, Step)| CheckpointId { step, generation };
         let named: Vec<CheckpointId> = stays.named.iter().map(id).collect();
@@ -235,8 +238,8 @@ impl Checkpoints {
         Ok(ObjectTier::open(url)?.with_cap(self.cap.clone()))
     }
 
-    /// The object store of a job as the last tier of a restore. One that cannot be opened fails every read: it may hold good
-    /// copies.
+    /// Returns the object store of a job as the last tier of a restore. One that cannot be opened fails every read,
+    /// because it may hold good copies.
     pub(super) fn mirror_source(&self, launch: &Launch) -> Option<Box<dyn ChunkSource>> {
         let url = launch.tiers.mirror.as_deref()?;
         Some(match self.object_tier(url) {
@@ -248,8 +251,7 @@ impl Checkpoints {
         })
     }
 
-    /// Brings a checkpoint that the store does not have back from the object store, once for all ranks of this node. For threads
-    /// that may wait.
+    /// Copies a checkpoint that the store lacks back from the object store, once for all ranks of this node. Blocks.
     pub(super) fn pull(&self, url: &str, job: &JobId, store: &Store, id: CheckpointId) -> PullResult {
         let key = PullKey {
             url: url.to_owned(),
@@ -261,7 +263,7 @@ impl Checkpoints {
         self.pulls.share(&key, || self.runtime.block_on(pull))
     }
 
-    /// Manifest and indexes of a checkpoint out of the object store. For threads that may wait.
+    /// Reads manifest and indexes of a checkpoint from the object store. Blocks.
     pub(super) fn describe_mirrored(
         &self,
         url: &str,
@@ -273,7 +275,7 @@ impl Checkpoints {
     }
 }
 
-/// An object store that cannot be opened with the settings of this agent.
+/// Object store that cannot be opened with the settings of this agent.
 struct UnopenedMirror {
     url: String,
     problem: String,
@@ -296,7 +298,7 @@ impl ChunkSource for UnopenedMirror {
     }
 }
 
-/// Waits until the shares of all nodes are there, or nothing more of them has come for so long.
+/// Waits until the shares of all nodes are present, or no further shard has arrived for `patience`.
 async fn others(
     tier: &ObjectTier,
     store: &Store,

@@ -1,4 +1,4 @@
-//! Pulls out of object stores that are under way on this node: ranks that want one checkpoint share one pull.
+//! Pulls from object stores that are running on this node: ranks that need one checkpoint share one pull.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint_tiers::object::ObjectError;
 use rankguard_model::JobId;
 
-/// What is pulled, from where and to where.
+/// Checkpoint, source and destination of a pull.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PullKey {
     pub(super) url: String,
@@ -16,10 +16,10 @@ pub(super) struct PullKey {
     pub(super) id: CheckpointId,
 }
 
-/// How a pull ended; all callers that shared it get the same.
+/// Result of a pull; all callers that shared it receive the same.
 pub(in crate::checkpoint) type PullResult = Result<(), Arc<ObjectError>>;
 
-/// The pulls of this node.
+/// Pulls of this node.
 #[derive(Debug, Default)]
 pub(in crate::checkpoint) struct PullTable {
     running: Mutex<BTreeMap<PullKey, Arc<SharedPull>>>,
@@ -32,14 +32,14 @@ struct SharedPull {
 }
 
 impl PullTable {
-    /// Runs `pull`, or waits for the one that runs already with the same key. For threads that may wait; every request of a pull
-    /// has a deadline of its own.
+    /// Runs `pull`, or waits for a running one with the same key. Blocks; every request of a pull has a deadline of
+    /// its own.
     pub(super) fn share(&self, key: &PullKey, pull: impl FnOnce() -> Result<(), ObjectError>) -> PullResult {
         let (shared, is_first) = self.join(key);
         if !is_first {
             return shared.wait();
         }
-        // The others are woken even if the pull panics.
+        // Wakes the other callers even if the pull panics.
         let _end = EndOnDrop {
             table: self,
             key,

@@ -1,4 +1,4 @@
-//! Commits that wait for their turn to an object store.
+//! Commits that wait to be copied to an object store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
@@ -7,31 +7,31 @@ use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint_tiers::object::Share;
 use rankguard_model::{JobId, Launch, Stays};
 
-/// Commits of a job that may wait; beyond it the oldest is left out, and said to be.
+/// Maximum number of waiting commits of a job; beyond it the oldest is dropped and reported.
 const QUEUE_MAX: usize = 64;
 
-/// Jobs whose checkpoints this node mirrors.
+/// Mirrored jobs of this node, with their queues.
 #[derive(Debug, Default)]
 pub(in crate::checkpoint) struct Mirrors {
     by_job: Mutex<BTreeMap<JobId, Mirror>>,
 }
 
-/// Where the commits of a job go.
+/// Mirror state of one job.
 #[derive(Debug, Clone)]
 pub(super) struct Mirror {
     pub(super) url: String,
     pub(super) store: String,
-    /// What of it this node brings.
+    /// This node's share of each checkpoint.
     pub(super) share: Share,
-    /// Committed and not under way yet.
+    /// Committed, and not being copied yet.
     queue: BTreeSet<CheckpointId>,
-    /// The newest of them was taken last, so that it is the turn of the oldest.
+    /// True if the newest commit was taken last, so that the oldest is next.
     newest_taken: bool,
-    /// What the rules left when the last commit was told.
+    /// Retention decision that came with the last commit.
     pub(super) stays: Option<Stays>,
-    /// Somebody is at it.
+    /// True while a thread copies commits of the job.
     busy: bool,
-    /// Nothing more will come: what is queued is still brought there.
+    /// True once the job is over; its queued commits are still copied.
     over: bool,
 }
 
@@ -40,7 +40,7 @@ impl Mirrors {
         self.by_job.lock().expect("no holder of the mirrors panics")
     }
 
-    /// What a generation asks of this node.
+    /// Adopts the mirror settings of a generation.
     pub(in crate::checkpoint) fn start(&self, launch: &Launch) {
         let mut all = self.lock();
         match &launch.tiers.mirror {
@@ -62,12 +62,12 @@ impl Mirrors {
         }
     }
 
-    /// Whether this node tells what becomes of the mirror of a job.
+    /// Returns true if this node reports the results of a job's mirror.
     pub(super) fn is_first(&self, job: &JobId) -> bool {
         self.lock().get(job).is_some_and(|mirror| mirror.share.is_first())
     }
 
-    /// The job is over.
+    /// Ends the mirror of a job that is over.
     pub(in crate::checkpoint) fn forget(&self, job: &JobId) {
         Self::end(&mut self.lock(), job);
     }
@@ -79,9 +79,9 @@ impl Mirrors {
         }
     }
 
-    /// Puts a commit in the queue: what goes out of it, and whether somebody must begin. Of those that wait with the first node,
-    /// a newer one leaves what the rules name; one that is committed late waits beside them. The other nodes keep them all: which
-    /// of them the first takes, they hear when it does.
+    /// Queues a commit; returns the commits that it displaces, and true if a copy thread must be started. On the first
+    /// node, a newer commit displaces all but those that the rules retain; a commit that arrives late waits beside
+    /// them. Other nodes retain them all, because the first node announces which one it takes.
     pub(super) fn put(&self, job: &JobId, id: CheckpointId, stays: Option<Stays>) -> Option<(Vec<CheckpointId>, bool)> {
         let mut all = self.lock();
         let mirror = all.get_mut(job)?;
@@ -106,7 +106,7 @@ impl Mirrors {
         Some((overtaken, begin))
     }
 
-    /// Commits of a job that wait, the newest first, and where they go; nobody is at it any more when there are none.
+    /// Returns the waiting commits of a job, the newest first, with its mirror; clears `busy` if there are none.
     pub(super) fn waiting(&self, job: &JobId) -> Option<(Vec<CheckpointId>, Mirror)> {
         let mut all = self.lock();
         let mirror = all.get_mut(job)?;
@@ -120,8 +120,8 @@ impl Mirrors {
         None
     }
 
-    /// The next commit of a job and where it goes, the newest and the oldest in turn: where commits come faster than they can
-    /// be brought, what a rule names would wait for ever behind the newest.
+    /// Takes the next commit of a job, alternately the newest and the oldest: where commits come faster than they are
+    /// copied, one that a rule retains would wait forever behind the newest.
     pub(super) fn take(&self, job: &JobId) -> Option<(CheckpointId, Mirror)> {
         let (waiting, mirror) = self.waiting(job)?;
         let next = match mirror.newest_taken {
@@ -131,7 +131,8 @@ impl Mirrors {
         self.take_this(job, *next?)
     }
 
-    /// Takes this one of those that wait. The first node takes them in its order, so what it has passed by does not come.
+    /// Takes this commit from the queue. The first node takes commits in its order, so the ones that it passed over
+    /// are dropped.
     pub(super) fn take_this(&self, job: &JobId, id: CheckpointId) -> Option<(CheckpointId, Mirror)> {
         let mut all = self.lock();
         let mirror = all.get_mut(job)?;
@@ -147,7 +148,7 @@ impl Mirrors {
         Some((id, mirror.clone()))
     }
 
-    /// One that could not be brought now waits again, unless a newer one does; says whether it does.
+    /// Requeues a commit that could not be copied now, unless a newer one waits; returns true if it was requeued.
     pub(super) fn again(&self, job: &JobId, id: CheckpointId) -> bool {
         let mut all = self.lock();
         let Some(mirror) = all.get_mut(job) else { return false };
@@ -159,7 +160,7 @@ impl Mirrors {
         waits
     }
 
-    /// All that wait go: of each job what nobody will bring any more, and whether this node is to tell of it.
+    /// Clears all queues; returns the commits that this node must report as not copied.
     pub(super) fn drain(&self) -> Vec<(JobId, CheckpointId)> {
         let mut all = self.lock();
         let mut left = Vec::new();
@@ -175,13 +176,13 @@ impl Mirrors {
         left
     }
 
-    /// Whether somebody is at it.
+    /// Returns true if any copy thread runs.
     pub(super) fn are_busy(&self) -> bool {
         self.lock().values().any(|mirror| mirror.busy)
     }
 }
 
-/// What of each checkpoint this node brings.
+/// Returns this node's share of each checkpoint.
 fn share_of(launch: &Launch) -> Share {
     let nodes = u32::try_from(launch.nodes.len()).unwrap_or(u32::MAX).max(1);
     Share {

@@ -1,42 +1,41 @@
-//! Bytes cut into lines.
+//! Splits bytes into lines.
 //!
-//! A line is handed out when its newline has come. Bytes that are not text are read lossily, lines beyond [`LINE_BYTES_MAX`]
-//! are cut (RG-11).
+//! A line is emitted when its newline has been read. Bytes that are not UTF-8 are read lossily, and lines longer than
+//! [`LINE_BYTES_MAX`] are cut (RG-11).
 
 use std::time::{Duration, Instant};
 
-/// Longest line that is kept whole, bytes.
+/// Longest line that is retained whole, bytes.
 pub(super) const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// A last line without a newline is handed out when nothing was added to it for this long: a program that died in the
-/// middle of a line has said what it had to say.
+/// Idle time after which an unfinished last line is emitted: its writer probably died in the middle of the line.
 const IDLE: Duration = Duration::from_millis(500);
 
-/// What has been read of a line that is not handed out yet.
+/// Buffer of the line that is not emitted yet.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// Bytes of a line whose newline has not come.
+    /// Bytes of a line without its newline.
     partial: Vec<u8>,
-    /// When bytes were last added to it.
+    /// Time at which bytes were last added.
     grown: Option<Instant>,
-    /// Whether the rest of an over-long line is being skipped.
+    /// True while the rest of an over-long line is skipped.
     skipping: bool,
 }
 
 impl Lines {
-    /// Bytes that were taken and not handed out.
+    /// Returns the number of buffered bytes.
     pub(super) fn held(&self) -> u64 {
         self.partial.len() as u64
     }
 
-    /// Whether an unfinished line has not grown for a while.
+    /// True if an unfinished line has not grown for [`IDLE`].
     pub(super) fn is_idle(&self, now: Instant) -> bool {
         self.grown
             .is_some_and(|grown| now.saturating_duration_since(grown) >= IDLE)
     }
 
-    /// Takes bytes that were just read from this offset on; gives each line that they end, without its newline, and the
-    /// offset at which it begins.
+    /// Takes bytes that were read at `offset`. Calls `seen` for each completed line, with its text without the newline
+    /// and the offset of its first byte.
     pub(super) fn take(&mut self, mut bytes: &[u8], mut offset: u64, now: Instant, mut seen: impl FnMut(String, u64)) {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             self.collect(&bytes[..end], &mut offset);
@@ -56,7 +55,7 @@ impl Lines {
         self.grown = (!self.partial.is_empty()).then_some(now);
     }
 
-    /// The unfinished line, where there is one, and the offset at which it begins; `offset` is that of its end.
+    /// Returns the unfinished line, if any, with the offset of its first byte; `offset` is the offset of its end.
     pub(super) fn flush(&mut self, offset: u64) -> Option<(String, u64)> {
         self.grown = None;
         (!self.partial.is_empty()).then(|| self.line(offset))

@@ -1,8 +1,8 @@
-//! Following one file as it grows, is rotated, is truncated or cannot be read.
+//! Follower of one file that grows, is rotated, is truncated or cannot be read.
 //!
-//! An unfinished last line is handed out when nothing is added to it for a while ([`Lines`]), and when the file is finished or
-//! rotated away. Not seen: a file that is truncated and grows beyond its old length between two looks; what is written to a
-//! renamed file after its successor was opened.
+//! An unfinished last line is emitted when it has not grown for a while ([`Lines`]), and when the file is finished or
+//! rotated away. Not detected: a file that is truncated and grows beyond its old length between two polls, and bytes
+//! that are written to a renamed file after its successor was opened.
 
 mod lines;
 mod opened;
@@ -18,32 +18,32 @@ use super::stirs::Stirs;
 use lines::Lines;
 use opened::{Open, open, renamed};
 
-/// Most bytes read at one look, so that one noisy file cannot starve the others.
+/// Most bytes read in one poll, so that one noisy file cannot starve the others.
 const LOOK_BYTES_MAX: usize = 4 << 20;
 
-/// Most looks when a file is finished: who writes faster than it is read cannot hold up the end of the agent.
+/// Most polls when a file is finished, so that a writer which is faster than the reader cannot delay the agent's end.
 const FINISH_LOOKS_MAX: u32 = 16;
 
-/// What a look at a file gives.
+/// Result of a poll of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// A line.
+    /// Complete line, or an unfinished one that is flushed.
     Line {
-        /// Without its newline.
+        /// Text without its newline.
         text: String,
-        /// Where it begins.
+        /// Position of its first byte.
         at: Place,
     },
-    /// Something was lost or cannot be read (RG-4).
+    /// Loss or a read error (RG-4).
     Problem {
-        /// What and why.
+        /// Description and cause.
         what: String,
-        /// How much, where it can be told.
+        /// Number of lost records; none if unknown.
         lost: Option<u64>,
     },
 }
 
-/// A place in a file, whatever its name is by now.
+/// Position in a file, independent of the file's current name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     device: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Behind the last byte of a file.
+    /// Returns the position behind the last byte of a file.
     pub(crate) fn end(about: &Metadata) -> Self {
         Self {
             device: about.dev(),
@@ -68,29 +68,29 @@ impl fmt::Display for Place {
     }
 }
 
-/// Where to begin with a file that is there at the first look.
+/// Start position in a file that exists at the first poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// At its first byte.
+    /// First byte of the file.
     Beginning,
-    /// At its end: what it holds is of unknown age.
+    /// End of the file, because its present content is of unknown age.
     End,
-    /// Where an earlier reader stood ([`Follower::position`]).
+    /// Stored position of an earlier reader ([`Follower::position`]).
     At(String),
 }
 
-/// A reader of one file.
+/// Incremental reader of one file.
 #[derive(Debug)]
 pub(crate) struct Follower {
     path: PathBuf,
     start: Option<Start>,
-    /// What watches the open file, where that can be.
+    /// Inotify watcher for the open file; none if the file is only polled.
     stirs: Option<Stirs>,
     open: Option<Open>,
     lines: Lines,
-    /// When it was last looked at whether the open file is still the one of this name.
+    /// Time of the last check that the path still names the open file.
     checked: Option<Instant>,
-    /// The last problem with opening or reading; told once until it changes.
+    /// Last problem with opening or reading; reported once until it changes.
     complaint: Option<String>,
 }
 
@@ -107,29 +107,29 @@ impl Follower {
         }
     }
 
-    /// Has the kernel tell when the file is written to. Whoever looks hears `stirs` before.
+    /// Watches the file with inotify. The caller must read the events of `stirs` before each poll.
     pub(crate) fn watched_by(mut self, stirs: &Stirs) -> Self {
         self.stirs = Some(stirs.clone());
         self
     }
 
-    /// Whether the kernel tells when the file is written to.
+    /// True if inotify reports writes to the file.
     pub(crate) fn is_watched(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.stir.is_some())
     }
 
-    /// Whether a look would find nothing.
+    /// True if a poll would find nothing.
     pub(crate) fn is_still(&self, now: Instant) -> bool {
         self.lines.held() == 0 && self.is_unchanged(now)
     }
 
-    /// Where the next unread line begins, for [`Start::At`]. None before the file was there.
+    /// Returns the position of the next unread line, for [`Start::At`]. None before the file was first opened.
     pub(crate) fn position(&self) -> Option<Place> {
         let open = self.open.as_ref()?;
         Some(open.place(open.offset - self.lines.held()))
     }
 
-    /// Reads what is new. Waits for nothing. Says whether the end was reached; one look reads a bounded amount.
+    /// Reads new data without blocking, at most [`LOOK_BYTES_MAX`] bytes. Returns true if the end was reached.
     pub(crate) fn look(&mut self, now: Instant, out: &mut Vec<Seen>) -> bool {
         if self.open.is_none() && !self.try_open(out) {
             return true;
@@ -145,10 +145,10 @@ impl Follower {
             open.offset
         });
         if self.read_on(now, out) {
-            // There is more to read before the end: what became of the file can wait.
+            // More data is left before the end, so that the identity check can wait.
             return false;
         }
-        // One that grows was not truncated, and one that is watched was not rotated.
+        // A file that grows was not truncated, and a watched file was not rotated.
         let grows = |open: &Open| open.stir.is_some() && Some(open.offset) > before && self.is_trusted(open, now);
         if self.open.as_ref().is_some_and(grows) {
             return true;
@@ -159,14 +159,14 @@ impl Follower {
         ended
     }
 
-    /// Whether the open file has nothing new, and whether it is still the one of this name was looked at not long ago.
-    /// Files are looked at many times a second, and most of the time nothing is written.
+    /// True if the open file has no new data and its identity was checked recently. Files are polled many times a
+    /// second, and most polls find nothing.
     fn is_unchanged(&self, now: Instant) -> bool {
         let Some(open) = &self.open else { return false };
         self.is_trusted(open, now) && open.is_read()
     }
 
-    /// Whether it was looked at not long ago that the open file is the one of this name.
+    /// True if the last identity check of the open file is recent enough.
     fn is_trusted(&self, open: &Open, now: Instant) -> bool {
         let fresh = |checked: Instant| now.saturating_duration_since(checked) < open.trusted();
         self.checked.is_some_and(fresh)
@@ -178,7 +178,7 @@ impl Follower {
         }
     }
 
-    /// Reads what is new and hands out an unfinished last line too: nobody will write the rest.
+    /// Reads new data and emits an unfinished last line too, because the writer has ended.
     pub(crate) fn finish(&mut self, now: Instant, out: &mut Vec<Seen>) {
         self.checked = None;
         for _ in 0..FINISH_LOOKS_MAX {
@@ -193,7 +193,8 @@ impl Follower {
         let (file, metadata) = match open(&self.path) {
             Ok(opened) => opened,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // It may come later, and then everything in it is new. An earlier reader's place stays valid.
+                // A file that appears later is new from its first byte. The position of an earlier reader remains
+                // valid.
                 if self.start == Some(Start::End) {
                     self.start = Some(Start::Beginning);
                 }
@@ -226,8 +227,8 @@ impl Follower {
         true
     }
 
-    /// Which file to begin with, and where. It is another one than the path's when the file was rotated while nobody
-    /// followed it and the renamed one still lies beside it.
+    /// Returns the file to begin with and the offset. The file differs from the one at the path if it was rotated while
+    /// the agent was down and the renamed file is still in the same folder.
     fn first_offset(&mut self, file: File, metadata: Metadata, out: &mut Vec<Seen>) -> (File, Metadata, u64) {
         let mut problem = |what: String| out.push(Seen::Problem { what, lost: None });
         let path = self.path.display();
@@ -267,7 +268,7 @@ impl Follower {
         (file, metadata, offset)
     }
 
-    /// Whether there is more than one look may read.
+    /// Reads up to [`LOOK_BYTES_MAX`] bytes. Returns true if that limit was reached.
     fn read_on(&mut self, now: Instant, out: &mut Vec<Seen>) -> bool {
         let mut buffer = [0; 16 * 1024];
         let mut total = 0;
@@ -289,7 +290,7 @@ impl Follower {
                     if total >= LOOK_BYTES_MAX {
                         return true;
                     }
-                    // What comes after a short read comes at the next look.
+                    // Data behind a short read is read by the next poll.
                     if count < buffer.len() {
                         return false;
                     }
@@ -297,7 +298,7 @@ impl Follower {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.complain(format!("cannot read {}: {error}", self.path.display()), out);
-                    // When it can be read again, it goes on where it stood.
+                    // A later poll opens the file again and continues at the same position.
                     self.start = self.position().map(|place| Start::At(place.to_string()));
                     self.lines = Lines::default();
                     self.open = None;
@@ -307,9 +308,9 @@ impl Follower {
         }
     }
 
-    /// Hands out an unfinished last line.
+    /// Emits an unfinished last line.
     fn flush_partial(&mut self, out: &mut Vec<Seen>) {
-        // Lines come from files that are open.
+        // Only an open file has unfinished lines.
         let Some(open) = &self.open else { return };
         if let Some((text, offset)) = self.lines.flush(open.offset) {
             out.push(Seen::Line {
@@ -319,12 +320,13 @@ impl Follower {
         }
     }
 
-    /// What became of the file since it was opened. Says whether the end of what is there now was reached.
+    /// Handles rotation and truncation since the file was opened. Returns true if the end of the present file was
+    /// reached.
     fn check_identity(&mut self, now: Instant, out: &mut Vec<Seen>) -> bool {
         let Some(open) = &mut self.open else { return true };
         match std::fs::metadata(&self.path) {
             Ok(metadata) if (metadata.dev(), metadata.ino()) != (open.device, open.inode) => {
-                // Rotated. The last lines may have come between the read above and the renaming.
+                // Rotated. The last lines may have been written between the read above and the rename.
                 if self.read_on(now, out) {
                     return false;
                 }
@@ -347,7 +349,7 @@ impl Follower {
                 self.lines = Lines::default();
                 !(again.is_ok() && self.read_on(now, out))
             }
-            // Removed: the open file is still read, and its successor opened when it comes.
+            // Removed: the open file is read further, and its successor is opened when it appears.
             Ok(_) | Err(_) => true,
         }
     }

@@ -1,4 +1,4 @@
-//! A file that is open, wherever its name has gone.
+//! Open file that is read on after its path was renamed or removed.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -9,14 +9,14 @@ use std::time::Duration;
 use super::Place;
 use crate::collectors::stirs::Stir;
 
-/// How long a file that was rotated away may be taken for the one of its name while nothing is written into it.
+/// Longest time for which an unwatched file is assumed to be the one at its path without a new check.
 pub(super) const IDENTITY: Duration = Duration::from_secs(1);
 
-/// The same for one that the kernel watches, which tells when the file itself is renamed or removed, though not when a folder
-/// above it is.
+/// The same for a file watched by inotify, which reports that the file itself was renamed or removed, but not that a
+/// parent folder was.
 const IDENTITY_WATCHED: Duration = Duration::from_secs(5);
 
-/// A followed file.
+/// Open file with its identity and read offset.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) file: File,
@@ -27,7 +27,7 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// For how long it may be taken for the one of its name.
+    /// Returns how long an identity check of this file remains valid.
     pub(super) fn trusted(&self) -> Duration {
         match &self.stir {
             Some(stir) if !stir.is_moved() => IDENTITY_WATCHED,
@@ -35,7 +35,7 @@ impl Open {
         }
     }
 
-    /// Whether nothing was written since it was read.
+    /// True if nothing was written since the last read.
     pub(super) fn is_read(&self) -> bool {
         match &self.stir {
             Some(stir) => !stir.is_stirred(),
@@ -52,7 +52,7 @@ impl Open {
     }
 }
 
-/// Without `O_NONBLOCK`, opening a named pipe would wait for a writer.
+/// Opens a file for reading. Without `O_NONBLOCK`, opening a named pipe would wait for a writer.
 pub(super) fn open(path: &Path) -> io::Result<(File, Metadata)> {
     let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
     let file = File::options().read(true).custom_flags(flags).open(path)?;
@@ -60,7 +60,7 @@ pub(super) fn open(path: &Path) -> io::Result<(File, Metadata)> {
     Ok((file, metadata))
 }
 
-/// The file of this identity under another name in the same folder, when it still holds `offset` bytes.
+/// Returns the file of this identity under another name in the same folder, if it still holds `offset` bytes.
 pub(super) fn renamed(path: &Path, device: u64, inode: u64, offset: u64) -> Option<(File, Metadata)> {
     let siblings = std::fs::read_dir(path.parent()?).ok()?;
     let same = |found: &Metadata| (found.dev(), found.ino()) == (device, inode) && found.is_file();

@@ -9,7 +9,7 @@ use super::lines::LINE_BYTES_MAX;
 use super::opened::IDENTITY;
 use super::*;
 
-/// A look after a while.
+/// Polls the file, with a new identity check.
 fn look(follower: &mut Follower) -> Vec<String> {
     follower.checked = None;
     look_at(follower, Instant::now())
@@ -128,7 +128,7 @@ fn a_file_rotated_while_the_reader_was_away_is_read_to_its_end_where_it_still_li
     append(&path, b"new\n");
     let mut second = Follower::new(&path, Start::At(position.clone()));
     assert_eq!(look(&mut second), ["three", "new"]);
-    // Shorter than what was read of it: that one is not the file any more.
+    // The file is now shorter than the stored offset, so that it is not the one that was read.
     fs::write(dir.path().join("log.1"), b"").unwrap();
     let mut third = Follower::new(&path, Start::At(position));
     let seen = look(&mut third);
@@ -175,7 +175,7 @@ fn a_successor_is_found_within_a_second_although_nothing_is_written_into_the_old
 fn a_file_that_cannot_be_read_is_said_once_and_read_when_it_can() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
-    // A link to itself is refused to every user, root included.
+    // Opening a link to itself fails for every user, root included.
     std::os::unix::fs::symlink(&path, &path).unwrap();
     let mut follower = Follower::new(&path, Start::Beginning);
     let seen = look(&mut follower);
@@ -206,7 +206,7 @@ fn old_lines_of_unknown_age_are_left_out_and_counted() {
     assert_eq!(look(&mut later), ["first"]);
 }
 
-/// A look of a reader that is told by the kernel, so long after the first.
+/// Reads the inotify events and polls the file at the time `now`.
 fn hear_at(follower: &mut Follower, stirs: &Stirs, now: Instant) -> Vec<String> {
     stirs.hear();
     look_at(follower, now)
@@ -234,7 +234,7 @@ fn a_watched_file_is_read_when_it_is_written_to_and_its_successor_found_by_its_g
         told.len() == 2 && told[0].contains("was truncated") && told[1] == "new",
         "{told:?}"
     );
-    // Renamed first; the successor comes later, and is found within a second.
+    // The file is renamed first; its successor comes later and is found within a second.
     fs::rename(&path, dir.path().join("log.1")).unwrap();
     assert!(hear_at(&mut follower, &stirs, start).is_empty());
     append(&path, b"three\n");

@@ -1,11 +1,11 @@
-//! What PyTorch's flight recorder writes when a collective times out, or when it is asked: found, cut down, sent.
+//! Dumps of PyTorch's flight recorder, written when a collective times out or on request: found, shortened, sent.
 //!
-//! A rank writes its dump to a file of its own, of which the name is settled when it is started
-//! (`ranks/environment`). One thread looks for these files; a dump is sent once its file has stopped growing, and again
-//! when it was written anew. When a rank ends its file is read at once, so that the dump comes before the exit.
+//! A rank writes its dump to a file with a name that is fixed when the rank starts (`ranks/environment`). One thread
+//! polls these files; a dump is sent once its file has stopped growing, and again if it is rewritten. When a rank ends,
+//! its file is read at once, so that the dump comes before the exit.
 //!
-//! A rank that is found silent is asked for a dump through its pipe, where it has one: because its job says so, or because
-//! `agent.flight_recorder_pipe` is set. That is off unless it is asked for, since a rank that cannot make its pipe ends.
+//! A silent rank is asked for a dump through its pipe, if its job or `agent.flight_recorder_pipe` configures one. The
+//! setting is off by default, because a rank that cannot create its pipe ends.
 
 mod pipe;
 
@@ -26,7 +26,7 @@ use crate::sighting::Sighting;
 use pipe::Asked;
 pub(crate) use pipe::can_be_made as pipe_can_be_made;
 
-/// How often files are looked for: a rank waits for its dump for longer before it ends.
+/// Poll interval; a rank waits longer than this for its dump before it ends.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Largest file that is read, bytes: a ring of 2,000 operations with stacks takes about two million.
@@ -35,7 +35,7 @@ const FILE_BYTES: u64 = 64 << 20;
 /// Largest text that is sent of one dump, bytes. A batch of evidence holds 256 of them in a quarter of a message.
 const SENT_BYTES: usize = 64 << 10;
 
-/// The files of the ranks that run here. Cheap to clone.
+/// Dump files of the ranks that run here. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct FlightDumps {
     files: Arc<Mutex<BTreeMap<RankRef, Watched>>>,
@@ -46,15 +46,15 @@ pub(crate) struct FlightDumps {
 #[derive(Debug)]
 struct Watched {
     path: PathBuf,
-    /// Where a dump can be asked for.
+    /// Pipe for requests, if configured.
     pipe: Option<PathBuf>,
-    /// As it was at the last look.
+    /// Shape at the last poll.
     seen: Option<Shape>,
-    /// As it was when it was sent.
+    /// Shape when it was sent.
     sent: Option<Shape>,
 }
 
-/// What changes when a file is written.
+/// Size and modification time, which change when a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shape {
     bytes: u64,
@@ -70,7 +70,7 @@ impl FlightDumps {
         }
     }
 
-    /// A rank is about to start, which would dump to this file. What an earlier rank left there is not its own.
+    /// Watches the dump file of a rank that is about to start. A dump left by an earlier rank is not sent.
     pub(crate) fn follow(&self, rank: RankRef, path: PathBuf, pipe: Option<PathBuf>) {
         let sent = shape(&path);
         let watched = Watched {
@@ -82,7 +82,7 @@ impl FlightDumps {
         self.lock().insert(rank, watched);
     }
 
-    /// Asks a rank for a dump, where it can be asked. The dump comes as any other does.
+    /// Requests a dump from a rank that has a pipe. The dump is sent like any other.
     pub(crate) fn request(&self, rank: &RankRef) {
         let pipe = self.lock().get(rank).and_then(|watched| watched.pipe.clone());
         let Some(pipe) = pipe else { return };
@@ -101,7 +101,7 @@ impl FlightDumps {
         }
     }
 
-    /// A rank has ended: what it dumped is sent now, and its file is forgotten.
+    /// Sends the dump of an ended rank and forgets its file.
     pub(crate) fn finish(&self, rank: &RankRef) {
         let Some(watched) = self.lock().remove(rank) else {
             return;
@@ -111,7 +111,7 @@ impl FlightDumps {
         }
     }
 
-    /// Looks for dumps until asked to stop.
+    /// Polls for dumps until `stop` is set.
     pub(crate) fn run(&self, stop: &Stop) {
         while !stop.wait(INTERVAL) {
             for (rank, path) in self.settled() {
@@ -120,7 +120,7 @@ impl FlightDumps {
         }
     }
 
-    /// The files that were written since they were sent, and that did not change since the last look.
+    /// Returns the files that were written since they were sent and did not change since the last poll.
     fn settled(&self) -> Vec<(RankRef, PathBuf)> {
         let mut files = self.lock();
         let mut settled = Vec::new();
@@ -169,7 +169,7 @@ fn shape(path: &Path) -> Option<Shape> {
     })
 }
 
-/// Reads a dump as foreign bytes and cuts it down.
+/// Parses a dump as foreign bytes and shortens it to [`SENT_BYTES`].
 fn brief(rank: &RankRef, path: &Path) -> Result<Body, String> {
     let bytes = fs::metadata(path).and_then(|meta| {
         if meta.len() > FILE_BYTES {

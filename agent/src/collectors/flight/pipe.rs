@@ -1,6 +1,6 @@
-//! The pipe at which a rank's flight recorder can be asked for a dump: `<prefix><rank>.pipe`, which the rank makes itself.
-//! Its watchdog looks there once a second; whatever is written is the request, and training goes on after it.
-//! Source: PyTorch, `torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp`, `DumpPipe`.
+//! Request pipe of a rank's flight recorder: `<prefix><rank>.pipe`, which the rank creates itself. Its watchdog reads
+//! the pipe once a second; any bytes are a request, and training continues after it. Source: PyTorch,
+//! `torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp`, `DumpPipe`.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,18 +9,18 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Debug)]
 pub(super) enum Asked {
-    /// It lies in the pipe.
+    /// The request is in the pipe.
     Yes,
-    /// There is no pipe, or nobody reads it: the rank has no process group of NCCL.
+    /// No pipe, or no reader: the rank has no process group of NCCL.
     Nobody,
-    /// Why it cannot.
+    /// Any other error, such as a path that is not a pipe.
     Refused(io::Error),
 }
 
-/// Asks at a pipe. Never waits, and writes to nothing but a pipe: the name may be the job's own.
+/// Writes a request to a pipe. Never blocks, and writes only to a pipe, because the job may have chosen the path.
 pub(super) fn ask(path: &Path) -> Asked {
     match try_ask(path) {
         Ok(()) => Asked::Yes,
@@ -42,13 +42,13 @@ fn try_ask(path: &Path) -> io::Result<()> {
         return Err(io::Error::other("it is no pipe any more"));
     }
     match pipe.write_all(b"1") {
-        // It is full of requests.
+        // The pipe is full of requests.
         Err(problem) if problem.kind() == io::ErrorKind::WouldBlock => Ok(()),
         written => written,
     }
 }
 
-/// Whether a rank could make its pipe in a folder: one that cannot ends.
+/// True if a rank could create its pipe in a folder; a rank that cannot ends.
 pub(crate) fn can_be_made(folder: &Path) -> bool {
     let probe = folder.join(format!(
         ".pipe-{}-{:?}",
@@ -84,7 +84,7 @@ mod tests {
         assert!(matches!(ask(&path), Asked::Yes));
         let mut byte = [0; 8];
         assert_eq!(reader.read(&mut byte).unwrap(), 1);
-        // A pipe takes 64 KiB at most; who does not read it holds up nobody.
+        // A pipe takes 64 KiB at most; a full one does not block the writer.
         for _ in 0..70_000 {
             assert!(matches!(ask(&path), Asked::Yes));
         }

@@ -1,4 +1,4 @@
-//! Links between a GPU and the processor beside it (NVLink-C2C), where the device has some: which are active, what they count.
+//! Links between a GPU and its CPU (NVLink-C2C), if the device has some: active links and error counts.
 
 use nvml_wrapper::device::Device;
 use nvml_wrapper::error::NvmlError;
@@ -9,20 +9,20 @@ use nvml_wrapper::sys_exports::field_id::{
 use super::fields::{self, Scope};
 use super::reader::Reader;
 
-/// The reading that tells how many there are; it comes with the fields of the device.
+/// Metric of the number of links, which is read with the fields of the device.
 pub(super) const LINKS: &str = "gpu.c2c_links";
 
-/// More links than any device has; what a driver tells is foreign.
+/// Limit on the number of links, more than any device has, because the driver's number is foreign.
 const LINKS_MAX: u32 = 64;
 
-/// What is asked of each: a status of 1 is an active link.
+/// Fields of one link; status 1 is an active link.
 const OF_A_LINK: [(u32, &str); 3] = [
     (NVML_FI_DEV_C2C_LINK_GET_STATUS, "gpu.c2c_links_active"),
     (NVML_FI_DEV_C2C_LINK_ERROR_INTR, "gpu.c2c_errors"),
     (NVML_FI_DEV_C2C_LINK_ERROR_REPLAY, "gpu.c2c_replays"),
 ];
 
-/// Puts the sums over all links, all of them in one call.
+/// Stores the sums over all links, which are read in one call.
 pub(super) fn read(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), NvmlError> {
     let count = reader.get(LINKS).map_or(0, |count| count as u32).min(LINKS_MAX);
     if count == 0 {

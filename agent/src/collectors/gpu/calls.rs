@@ -1,7 +1,8 @@
-//! The process that calls the library: it answers one look at a time on the socket that is its standard input.
+//! Process that calls the library: it answers one poll at a time on the socket that is its standard input.
 //!
-//! Two threads: one makes the calls, the other watches how long each takes and speaks. It ends when the agent closes the
-//! socket, when the library is gone, or when a call is stuck; a process that is stuck inside the kernel ends when it can.
+//! One thread makes the calls; the other checks their duration and writes the answers. The process ends when the agent
+//! closes the socket, when the library is gone, or when a call is stuck; a process that is stuck inside the kernel ends
+//! when it can.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsFd;
@@ -17,13 +18,13 @@ use super::library::{self, LOAD, Library};
 use super::look::{Answer, LOOK};
 use crate::memory;
 
-/// How many times as long as another call the first one may take.
+/// Deadline of the first call, as a multiple of that of other calls.
 const LOAD_FACTOR: u32 = 2;
 
-/// Serves the agent that started this process, until it is not needed any more. `library` is the GPU management library,
-/// the system's own when absent; a call that takes longer than `deadline` is told and ends the service.
+/// Serves polls of the parent agent until it closes the socket. `library` is the path of the GPU management library,
+/// the system's own if absent; a call that takes longer than `deadline` is reported and ends the service.
 pub fn serve_gpu_calls(library: Option<&Path>, deadline: Duration) -> io::Result<()> {
-    // Whoever started this process is its only reader.
+    // The parent process is the only reader.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let (requests, looks) = sync_channel(1);
@@ -36,7 +37,7 @@ pub fn serve_gpu_calls(library: Option<&Path>, deadline: Duration) -> io::Result
         .spawn(move || work(path.as_deref(), &looks, &answer, &calls))?;
     let mut lines = BufReader::new(socket.try_clone()?);
     let mut line = Vec::new();
-    // Loading a library is most of what this process ever does.
+    // Loading the library uses most of the memory of this process.
     let mut settled = false;
     loop {
         line.clear();
@@ -57,7 +58,7 @@ pub fn serve_gpu_calls(library: Option<&Path>, deadline: Duration) -> io::Result
     }
 }
 
-/// The answer to one look, or the call that keeps it.
+/// Returns the answer to one poll, or the call that exceeds its deadline.
 fn wait(answers: &Receiver<Answer>, current: &Current, deadline: Duration) -> Answer {
     let step = (deadline / 10).clamp(Duration::from_millis(1), Duration::from_millis(250));
     loop {

@@ -1,14 +1,14 @@
-//! The call that is being made, for the case that it never comes back.
+//! Library call in progress, recorded in case it does not return.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// A call into the library.
+/// Call into the library.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
     pub(super) what: &'static str,
-    /// The device that it is about, as it is named.
+    /// Address of the device.
     device: Option<Arc<str>>,
     pub(super) since: Instant,
 }
@@ -23,12 +23,12 @@ impl fmt::Display for Call {
     }
 }
 
-/// Shared by the thread that makes calls and the one that watches it. Cheap to clone.
+/// Shared by the thread that makes calls and the one that watches them. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Current(Arc<Mutex<Option<Call>>>);
 
 impl Current {
-    /// Leaves a note of a call while it is made. Some hundred are made every second.
+    /// Records a call while `call` runs. Some hundred calls are made every second.
     pub(super) fn during<T>(&self, what: &'static str, device: Option<&Arc<str>>, call: impl FnOnce() -> T) -> T {
         let note = |note| *self.0.lock().expect("no holder of the call's name panics") = note;
         note(Some(Call {
@@ -41,7 +41,7 @@ impl Current {
         result
     }
 
-    /// The call that is being made.
+    /// Returns the call in progress.
     pub(super) fn now(&self) -> Option<Call> {
         self.0.lock().expect("no holder of the call's name panics").clone()
     }

@@ -1,4 +1,4 @@
-//! The fabric that connects the GPUs of a node or a rack: whether a device has joined it, and how well it does in it.
+//! Fabric that connects the GPUs of a node or rack: registration state and health of a device.
 
 use std::mem;
 
@@ -14,7 +14,7 @@ use nvml_wrapper_sys::bindings::{
 
 use super::reader::Reader;
 
-/// Parts of the health mask that are either so or not, two bits each: 1 is so.
+/// Two-bit flags of the health mask: 0 unknown, 1 true, 2 false.
 const PARTS: [(u32, &str); 4] = [
     (NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_DEGRADED_BW, "gpu.fabric_degraded"),
     (
@@ -31,11 +31,11 @@ const PARTS: [(u32, &str); 4] = [
     ),
 ];
 
-/// What a device says of its fabric. `health` and `summary` are 0 where the driver does not tell them.
+/// Fabric state of a device. `health` and `summary` are 0 if the driver does not report them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Fabric {
     state: u32,
-    /// How joining it went, once it is over: 0 is well.
+    /// Result of the registration once it has completed; 0 is success.
     status: u32,
     health: u32,
     summary: u32,
@@ -49,7 +49,7 @@ pub(super) fn read(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), N
     Ok(())
 }
 
-/// The newest form of the question that the driver knows: of each, it fills in the part that the one before had.
+/// Queries the newest structure version that the driver knows; each one extends the one before.
 fn ask(device: &Device<'_>) -> Result<Fabric, NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuFabricInfoV.as_ref())?;
     let mut last = Err(NvmlError::NotSupported);
@@ -59,10 +59,10 @@ fn ask(device: &Device<'_>) -> Result<Fabric, NvmlError> {
     ] {
         // SAFETY: plain numbers, for which all-zero bytes are valid.
         let mut info: nvmlGpuFabricInfo_v3_t = unsafe { mem::zeroed() };
-        // As NVML_STRUCT_VERSION has it: the size, and the number in the highest byte.
+        // As NVML_STRUCT_VERSION has it: the size, and the version in the highest byte.
         info.version = u32::try_from(size).unwrap_or(0) | number << 24;
-        // SAFETY: the handle is of this library, which lives as long as the device does; the library writes no more than
-        // the size that the version tells, which the structure has.
+        // SAFETY: the handle is of this library, which lives as long as the device does; the library writes at most the
+        // size in `version`, which the structure has.
         match nvml_try(unsafe { call(device.handle(), &raw mut info) }) {
             Ok(()) => {
                 return Ok(Fabric {
@@ -80,7 +80,7 @@ fn ask(device: &Device<'_>) -> Result<Fabric, NvmlError> {
 }
 
 impl Fabric {
-    /// As readings; a device that is in no fabric has none.
+    /// Stores the readings; none for a device without a fabric.
     fn put(self, mut put: impl FnMut(&str, f64)) {
         if self.state == NVML_GPU_FABRIC_STATE_NOT_SUPPORTED {
             return;
@@ -94,7 +94,7 @@ impl Fabric {
         );
         for (shift, name) in PARTS {
             let part = (self.health >> shift) & 0b11;
-            // 0 is not known.
+            // 0 means unknown.
             if part != 0 {
                 put_bool(name, part == 1);
             }
@@ -102,7 +102,7 @@ impl Fabric {
         let configuration = (self.health >> NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_INCORRECT_CONFIGURATION)
             & NVML_GPU_FABRIC_HEALTH_MASK_WIDTH_INCORRECT_CONFIGURATION;
         if configuration != 0 {
-            // From 2 on each number is a kind of mistake; 1 is none.
+            // From 2 on each number is a kind of misconfiguration; 1 is none.
             put("gpu.fabric_misconfigured", f64::from(configuration - 1));
         }
         if self.summary != 0 {
@@ -139,7 +139,7 @@ mod tests {
     fn the_mask_is_read_part_by_part() {
         let fabric = Fabric {
             state: 3,
-            // Bandwidth degraded, no recovery, route unhealthy, time-outs not known, no partition.
+            // Bandwidth degraded, no recovery, route unhealthy, time-outs unknown, no partition.
             health: 0b01 | 0b10 << 2 | 0b01 << 4 | 4 << 8,
             summary: 2,
             ..Fabric::default()

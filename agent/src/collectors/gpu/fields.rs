@@ -12,14 +12,14 @@ use nvml_wrapper_sys::bindings::{
     nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG,
 };
 
-/// What of a device a field is about.
+/// Part of a device that a field applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// The device, where the field has no parts.
+    /// The whole device, for fields without parts.
     Device,
-    /// One link.
+    /// A single link, by its number.
     Link(u32),
-    /// All links together: what the counters of NVLink 5 have.
+    /// All links together, for the counters of NVLink 5.
     Links,
 }
 
@@ -33,8 +33,8 @@ impl Scope {
     }
 }
 
-/// The values of fields in their order; one that the device or its driver does not have is nothing. An old library without
-/// the call has none of them.
+/// Returns the values of fields in their order; `None` for one that the device or its driver lacks. Fails if the
+/// library is too old for the call.
 pub(super) fn values(device: &Device<'_>, fields: &[(u32, Scope)]) -> Result<Vec<Option<f64>>, NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetFieldValues.as_ref())?;
     let ask = |(field, scope): &(u32, Scope)| nvmlFieldValue_t {
@@ -45,8 +45,8 @@ pub(super) fn values(device: &Device<'_>, fields: &[(u32, Scope)]) -> Result<Vec
     };
     let mut asked: Vec<nvmlFieldValue_t> = fields.iter().map(ask).collect();
     let count = c_int::try_from(asked.len()).unwrap_or(0);
-    // SAFETY: the handle is of this library, which lives as long as the device does; the library fills in `count` entries,
-    // which are there.
+    // SAFETY: the handle is of this library, which lives as long as the device does; the library fills in at most
+    // `count` entries, which `asked` has.
     nvml_try(unsafe { call(device.handle(), count, asked.as_mut_ptr()) })?;
     Ok(asked.iter().map(number).collect())
 }
@@ -57,7 +57,7 @@ fn number(found: &nvmlFieldValue_t) -> Option<f64> {
         return None;
     }
     let value = found.value;
-    // SAFETY: every member is a number, and any bytes are one; the type that the library tells says which is meant.
+    // SAFETY: every member is a number, and any bytes are a valid one; the type in the answer selects the member.
     unsafe {
         match found.valueType {
             nvmlValueType_enum_NVML_VALUE_TYPE_DOUBLE => Some(value.dVal).filter(|value| value.is_finite()),
@@ -66,7 +66,7 @@ fn number(found: &nvmlFieldValue_t) -> Option<f64> {
             nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG => Some(value.ullVal as f64),
             nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_LONG_LONG => Some(value.sllVal as f64),
             nvmlValueType_enum_NVML_VALUE_TYPE_SIGNED_INT => Some(f64::from(value.siVal)),
-            // A type that came later.
+            // A type that was added later.
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! The calls themselves. Runs in the process that may be killed.
+//! Calls into the library. Runs in the process that may be killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,10 +18,10 @@ use super::mig::Mig;
 use super::reader::{Reader, optional};
 use super::{c2c, fabric, readings};
 
-/// Most events of one look, so that a storm of them cannot keep it from ending.
+/// Most events of one poll, so that a storm of events cannot prevent its end.
 const EVENTS: usize = 64;
 
-/// Loads and starts the library.
+/// Loads and initialises the library.
 pub(super) fn load(path: Option<&Path>, current: &Current) -> Result<Nvml, String> {
     let name = path.map_or_else(|| "libnvidia-ml.so.1".to_owned(), |path| path.display().to_string());
     let loaded = current.during(LOAD, None, || match path {
@@ -34,22 +34,22 @@ pub(super) fn load(path: Option<&Path>, current: &Current) -> Result<Nvml, Strin
     })
 }
 
-/// Name of the first call. It may take longer than others: without persistence mode the driver wakes every device in it.
+/// Name of the first call, which may take longer: without persistence mode the driver initialises every device in it.
 pub(super) const LOAD: &str = "load and initialise the library";
 
-/// The started library, and what is remembered of the devices in case they stop answering.
+/// Initialised library, with the last known state of the devices in case they stop answering.
 pub(super) struct Library<'a> {
     nvml: &'a Nvml,
     current: Current,
-    /// Addresses by index, as the last look at that index told.
+    /// Addresses by index, from the last poll of that index.
     by_index: BTreeMap<u32, String>,
-    /// What is remembered of the links of each device.
+    /// NVLink state by device address.
     links: BTreeMap<String, Links>,
-    /// What is remembered of the parts of each device.
+    /// MIG state by device address.
     parts: BTreeMap<String, Mig>,
-    /// It does not change while the library is loaded.
+    /// Driver version, which does not change while the library is loaded.
     driver: Option<String>,
-    /// XID events of all devices, where the driver has them.
+    /// XID events of all devices, if the driver supports them.
     events: Option<EventSet<'a>>,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Library<'a> {
             Err(error) => return Answer::Absent(format!("the management library cannot count devices: {error}")),
         };
         let mut looks: Vec<DeviceLook> = (0..count).map(|index| self.device(index)).collect();
-        // A device that is not listed any more may have stood anywhere: the others move up. What is there is named first.
+        // A missing device may have had any index, because the others move up. The listed ones are assigned first.
         let listed: BTreeSet<&str> = looks.iter().map(|look| look.address.as_str()).collect();
         let gone: BTreeSet<String> = self
             .by_index
@@ -89,7 +89,7 @@ impl<'a> Library<'a> {
         for (index, look) in (0..count).zip(&looks) {
             by_index.insert(index, look.address.clone());
         }
-        // It is remembered behind the others, until it is listed again.
+        // A missing device is remembered behind the others until it is listed again.
         for (index, address) in (count..).zip(&gone) {
             by_index.insert(index, address.clone());
         }
@@ -118,7 +118,7 @@ impl<'a> Library<'a> {
         look
     }
 
-    /// Only "lost" is a finding. A device that may not be asked, or not now, is not known, which is no fault of it.
+    /// Reads one device. Only "lost" is a finding; a device that refuses is unknown, which is not a fault.
     fn read(&mut self, index: u32, look: &mut DeviceLook) -> Result<(), NvmlError> {
         let who: Arc<str> = look.address.as_str().into();
         let handle = self
@@ -149,7 +149,7 @@ impl<'a> Library<'a> {
         let Some(events) = &self.events else { return Vec::new() };
         let (mut found, unnamed) = (Vec::new(), "that an event names".into());
         while found.len() < EVENTS {
-            // It does not wait: whoever asks once a look needs no second thread inside the driver.
+            // Does not wait, so that no second thread is needed inside the driver.
             let Ok(event) = self.current.during("wait for events", None, || events.wait(0)) else {
                 break;
             };
@@ -164,7 +164,7 @@ impl<'a> Library<'a> {
     }
 }
 
-/// Asks for XID events of every device. Where one refuses there are none: the kernel log has them as well.
+/// Registers for XID events of every device; none if one refuses, because the kernel log carries them too.
 fn register<'a>(nvml: &'a Nvml, current: &Current) -> Option<EventSet<'a>> {
     let what = "register for events";
     let mut set = current.during(what, None, || nvml.create_event_set()).ok()?;
@@ -180,7 +180,7 @@ fn register<'a>(nvml: &'a Nvml, current: &Current) -> Option<EventSet<'a>> {
     Some(set)
 }
 
-/// `00000000:9B:00.0` as `0000:9b:00`: the form in which the kernel log names devices.
+/// Converts `00000000:9B:00.0` to `0000:9b:00`, the form of the kernel log.
 fn pci_address(bus_id: &str) -> String {
     let lower = bus_id.trim().to_ascii_lowercase();
     let no_function = lower.rsplit_once('.').map_or(lower.as_str(), |(address, _)| address);

@@ -1,8 +1,8 @@
-//! NVLink: which links are active, what they count.
+//! NVLink: active links and error counters.
 //!
-//! Up to NVLink 4 each link has its own error counters, which cost a question to the driver each: a few links are asked at
-//! every look, and the sums are told once all have answered. NVLink 5 counts for all links together; which link it was is
-//! asked when a count has grown.
+//! Up to NVLink 4 each link has its own error counters, which cost one driver call each: a few links are read at every
+//! poll, and the sums are reported once all have been read. NVLink 5 counts for all links together; the single links
+//! are read when a count has grown.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ use nvml_wrapper_sys::bindings::{
 use super::fields::{self, Scope};
 use super::reader::Reader;
 
-/// More links than any device has; what a driver tells is foreign.
+/// Limit on the number of links, more than any device has, because the driver's number is foreign.
 const LINKS_MAX: u32 = 64;
 
 /// Counters of one link, up to NVLink 4.
@@ -36,10 +36,10 @@ const OF_A_LINK: [(u32, &str); 3] = [
     (NVML_FI_DEV_NVLINK_ERROR_DL_CRC, "gpu.nvlink_crc_errors"),
 ];
 
-/// Links whose counters are read at one look.
+/// Links with counters that are read in one poll.
 const A_LOOK: u32 = 6;
 
-/// Counters of all links, NVLink 5.
+/// Counters of all links together, NVLink 5.
 const OF_ALL: [(u32, &str); 10] = [
     (
         NVML_FI_DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS,
@@ -74,19 +74,20 @@ const RATES: [(u32, &str); 2] = [
     (NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER, "gpu.nvlink_effective_ber"),
 ];
 
-/// Blocks by how many symbols of them were corrected, from 0 to 15, NVLink 5: from this many on, half of what can be.
+/// First field of the histogram of blocks by corrected symbols, 0 to 15 (NVLink 5), that is counted as strained: half
+/// of the symbols that can be corrected.
 const STRAINED: u32 = NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 + 8;
 
-/// What is remembered of the links of one device.
+/// Counters of one device's links between polls.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    /// The link whose counters are read next.
+    /// First link to read at the next poll.
     next: u32,
-    /// Counters of each link when it was last asked.
+    /// Counters of each link at its last read.
     counters: BTreeMap<u32, [Option<f64>; OF_A_LINK.len()]>,
-    /// Errors of all links together at the look before.
+    /// Errors of all links together at the previous poll.
     errors: Option<f64>,
-    /// The link with the most errors, once it was looked for.
+    /// Link with the most errors, once it was determined.
     worst: Option<u32>,
 }
 
@@ -110,7 +111,7 @@ impl Links {
         Ok(())
     }
 
-    /// How many links there are, and what is counted for all of them.
+    /// Reads the number of links, and the counters for all of them.
     fn all(&mut self, device: &Device<'_>, reader: &mut Reader<'_>) -> Result<u32, NvmlError> {
         let histogram = STRAINED..=NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_15;
         let mut wanted = vec![(NVML_FI_DEV_NVLINK_LINK_COUNT, Scope::Device)];
@@ -144,7 +145,7 @@ impl Links {
         Ok(count)
     }
 
-    /// Asks every link for its own counts of what is counted for all of them.
+    /// Reads the counters of every single link and finds the worst.
     fn find_worst(&mut self, device: &Device<'_>, reader: &Reader<'_>, count: u32) -> Result<(), NvmlError> {
         let of_link = |link| OF_ALL.map(|(field, _)| (field, Scope::Link(link)));
         let wanted: Vec<(u32, Scope)> = (0..count).flat_map(of_link).collect();
@@ -155,7 +156,7 @@ impl Links {
         Ok(())
     }
 
-    /// Counters of the links whose turn it is.
+    /// Reads the counters of the next links in turn.
     fn some(&mut self, device: &Device<'_>, reader: &mut Reader<'_>, count: u32) -> Result<(), NvmlError> {
         if count == 0 {
             return Ok(());
@@ -190,13 +191,13 @@ impl Links {
     }
 }
 
-/// Who has the most of something, if anybody has anything.
+/// Returns the link with the greatest sum, or none if all are 0.
 fn most(sums: impl Iterator<Item = (u32, f64)>) -> Option<u32> {
     let most = sums.max_by(|(_, one), (_, two)| one.total_cmp(two));
     most.filter(|(_, sum)| *sum > 0.0).map(|(link, _)| link)
 }
 
-/// A rate as the library packs it: a mantissa, and how often it is divided by ten.
+/// Decodes a bit error rate: a mantissa, and a negative power of ten.
 fn bit_error_rate(code: u64) -> f64 {
     let part = |shift: u32, mask: u32| (code >> shift) & u64::from(mask);
     let mantissa = part(NVML_NVLINK_BER_MANTISSA_SHIFT, NVML_NVLINK_BER_MANTISSA_WIDTH);
@@ -208,7 +209,7 @@ fn bit_error_rate(code: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// The codes of DCGM's own test of the same conversion.
+    /// Codes of DCGM's own test of the same conversion.
     #[test]
     fn rates_are_unpacked() {
         for (code, rate) in [(1025, 0.4), (2048, 8.0), (3072, 12.0), (513, 0.2), (0, 0.0)] {

@@ -1,4 +1,4 @@
-//! Devices that do not answer any more.
+//! Devices that no longer answer.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use super::look::DeviceLook;
 use crate::collectors::judge::Change;
 use crate::collectors::mark;
 
-/// Those that were told to be lost, by address.
+/// Addresses of the devices that are reported as lost.
 #[derive(Debug, Default)]
 pub(super) struct Lost(BTreeSet<String>);
 
 impl Lost {
-    /// Something to report when a device is lost, or is back.
+    /// Returns a change if a device is newly lost, or is back.
     pub(super) fn take(&mut self, look: &DeviceLook) -> Option<Change> {
         let changed = match &look.lost {
             Some(_) => self.0.insert(look.address.clone()),

@@ -1,10 +1,10 @@
-//! MIG devices: the parts that a GPU is cut into, each with memory, errors and processes of its own.
+//! MIG devices: the partitions of a GPU, each with its own memory, errors and processes.
 //!
-//! Which there are is asked at every look; what they tell is asked of a few at a time, so that a node cut into many parts is
-//! not asked many times as much. What one told stands until its next turn.
+//! The list of MIG devices is read at every poll; their values are read for a few at a time, so that a node with many
+//! partitions is not read many times as much. A value remains until the device's next turn.
 //!
-//! Errors are what the driver tells of a part: uncorrected ones of its caches, since the driver was loaded. Those of the
-//! memory are told of the whole GPU only.
+//! Errors are those that the driver reports for a partition: uncorrected errors of its caches since the driver was
+//! loaded. Memory errors are reported for the whole GPU only.
 
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
@@ -18,22 +18,22 @@ use super::current::Current;
 use super::look::{DeviceLook, PartLook, Readings};
 use super::reader::Reader;
 
-/// More parts than any device can be cut into; what a driver tells is foreign.
+/// Limit on the number of partitions, more than any device supports, because the driver's number is foreign.
 const PARTS_MAX: u32 = 16;
 
-/// Parts that are asked at one look, besides new ones: each of the most that there are comes every four looks.
+/// MIG devices that are read in one poll, besides new ones; with the most that exist, each is read every four polls.
 const A_LOOK: usize = 2;
 
-/// What is remembered of the parts of one device, by the library's index.
+/// Last values of one device's partitions, by the library's index.
 #[derive(Debug, Default)]
 pub(super) struct Mig {
     told: BTreeMap<u32, PartLook>,
-    /// The index whose turn is next, or is passed over.
+    /// Index to continue at in the next poll.
     next: u32,
 }
 
 impl Mig {
-    /// Whether the device is cut into parts, whether that is to change at its next reset, and the parts.
+    /// Reads the MIG mode, its pending change at the next reset, and the partitions.
     pub(super) fn read(
         &mut self,
         device: &Device<'_>,
@@ -54,7 +54,7 @@ impl Mig {
         Ok(())
     }
 
-    /// Who is asked now: whoever never was, and those whose turn it is.
+    /// Returns the indexes to read now: those never read, and the next ones in turn.
     fn turn<T>(&mut self, parts: &BTreeMap<u32, T>) -> Vec<u32> {
         let fresh = parts.keys().filter(|index| !self.told.contains_key(index));
         let mut asked: Vec<u32> = fresh.copied().collect();
@@ -68,7 +68,7 @@ impl Mig {
     }
 }
 
-/// The parts that there are now, by index; none where the device is not cut.
+/// Returns the present partitions by index; none if MIG is off.
 fn present<'a>(device: &Device<'a>, reader: &mut Reader<'_>) -> Result<BTreeMap<u32, Device<'a>>, NvmlError> {
     let mut parts = BTreeMap::new();
     let Some(mode) = reader.call("read the MIG mode", || device.mig_mode())? else {
@@ -88,7 +88,7 @@ fn present<'a>(device: &Device<'a>, reader: &mut Reader<'_>) -> Result<BTreeMap<
     Ok(parts)
 }
 
-/// What a part tells; nothing where the driver does not say which it is.
+/// Reads one partition; none if the driver does not identify it.
 fn ask(part: &Device<'_>, gpu: &str, current: &Current) -> Result<Option<PartLook>, NvmlError> {
     let mut readings = Readings::new();
     let mut reader = Reader::new(gpu, &mut readings, current);
@@ -123,7 +123,7 @@ fn ask(part: &Device<'_>, gpu: &str, current: &Current) -> Result<Option<PartLoo
     }))
 }
 
-/// A number of a part, for which the wrapper has no call.
+/// Calls a function that returns one number of a partition and that the wrapper lacks.
 fn id(
     part: &Device<'_>,
     call: &unsafe extern "C" fn(nvmlDevice_t, *mut c_uint) -> nvmlReturn_t,

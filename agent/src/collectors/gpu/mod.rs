@@ -1,15 +1,15 @@
-//! GPUs, through the vendor's management library.
+//! GPUs, read through the vendor's management library (NVML).
 //!
-//! Every call into the library is made by a process of its own, which can be killed. A call that does not return within
-//! its deadline (a wedged driver) blocks nothing and becomes evidence itself, naming the call and the device (RG-12); the
-//! process is killed and another one tries again, after longer and longer pauses. One that does not even die waits inside
-//! the kernel: it is left behind and counted. A node without the library says so once; a library that comes or is replaced
-//! is loaded by the next process.
+//! Every call into the library is made by a separate process that can be killed. A call that exceeds its deadline (a
+//! wedged driver) blocks nothing and becomes evidence with the call and the device (RG-12); the process is killed and
+//! another one tries again, after growing pauses. A process that does not die waits inside the kernel: it is abandoned
+//! and counted. A node without the library reports that once; a library that appears or is replaced is loaded by the
+//! next process.
 //!
-//! What readings mean is data (`thresholds.toml`). XIDs come from the kernel log and
-//! as events of the library, and are one finding (`xids`).
+//! The rules on readings are data (`thresholds.toml`). XIDs come from the kernel log and as events of the library, and
+//! become one finding (`xids`).
 //!
-//! MIG devices are asked in turns (`mig`) and told as devices of their own under the address of their GPU (`parts`).
+//! MIG devices are read in turns (`mig`) and reported as devices of their own under the address of their GPU (`parts`).
 //!
 //! Absent: activity of single processes.
 
@@ -51,7 +51,7 @@ use parts::Parts;
 pub(crate) use worker::{Outcome, Process, Worker};
 pub(crate) use xids::Xids;
 
-/// Readings that a person wants to see beside any finding about a device.
+/// Readings that are added to every finding about a device.
 const BESIDE: &[&str] = &[
     "gpu.temperature",
     "gpu.temperature_margin",
@@ -65,22 +65,22 @@ const BESIDE: &[&str] = &[
     "gpu.ecc_uncorrected_of_life",
 ];
 
-/// What readings of a GPU mean.
+/// Returns the threshold rules of GPUs.
 pub(super) fn rules() -> &'static [Threshold] {
     static RULES: LazyLock<Vec<Threshold>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
     &RULES
 }
 
-/// Everything the collector needs.
+/// Collector of GPUs.
 #[derive(Debug)]
 pub(crate) struct Gpu {
-    /// What calls the library.
+    /// Process that calls the library.
     pub(crate) process: Process,
     pub(crate) interval: Duration,
     pub(crate) deadline: Duration,
-    /// Between two tries to load a library that was not there.
+    /// Pause between two attempts to load a missing library.
     pub(crate) reload: Duration,
-    /// The scenario that the library plays, where the devices are made up: everything that is said of them then says so.
+    /// Scenario that a simulated library plays; if set, all evidence is marked as synthetic.
     pub(crate) scenario: Option<PathBuf>,
     pub(crate) xids: Xids,
     pub(crate) knowledge: Knowledge,
@@ -88,7 +88,7 @@ pub(crate) struct Gpu {
     pub(crate) stop: Stop,
 }
 
-/// What must be said once.
+/// State that prevents repeated reports.
 #[derive(Debug, Default)]
 struct Told {
     absent: Option<String>,
@@ -99,17 +99,17 @@ struct Told {
 }
 
 impl Gpu {
-    /// Drivers are installed and replaced under a running agent.
+    /// [`Gpu::reload`] for a real library: drivers are installed and replaced under a running agent.
     pub(crate) const RELOAD: Duration = Duration::from_secs(60);
-    /// Scenarios are mistyped, and put right, while somebody looks.
+    /// [`Gpu::reload`] for a scenario, which a person edits and corrects while watching.
     pub(crate) const RELOAD_SCENARIO: Duration = Duration::from_secs(1);
 
-    /// Until asked to stop.
+    /// Polls the GPUs until `stop` is set.
     pub(crate) fn run(self) {
         self.run_counted(|| {});
     }
 
-    /// As [`Gpu::run`]; says after each round that it is over.
+    /// Runs as [`Gpu::run`] does, and calls `round` after each poll.
     fn run_counted(self, round: impl Fn()) {
         let mut worker = Worker::new(self.process.clone(), self.deadline, self.reload);
         let mut judge = Judge::new(rules(), BESIDE);
@@ -135,7 +135,7 @@ impl Gpu {
     fn take(&self, answer: Answer, judge: &mut Judge, told: &mut Told) {
         match answer {
             Answer::Absent(problem) => {
-                // The library fails where its scenario means nothing, and cannot say so.
+                // The library fails on an invalid scenario without giving the cause.
                 let mistake = self.scenario.as_deref().and_then(|path| scenario::check(path).err());
                 let problem = mistake.unwrap_or(problem);
                 if told.absent.as_ref() != Some(&problem) {
@@ -167,7 +167,7 @@ impl Gpu {
     }
 
     fn report(&self, judge: &mut Judge, told: &mut Told, devices: &[DeviceLook]) {
-        // Rates and durations are measured by a clock that nobody sets.
+        // Rates and durations are measured by the monotonic clock.
         let now = clock::steady();
         for look in devices {
             let changes = told.lost.take(look).into_iter();
@@ -193,7 +193,7 @@ impl Gpu {
         let steady = clock::steady();
         for (since, event) in self.xids.events(steady, xids) {
             let at = clock::now().before(steady.since(since));
-            // In the words of the driver's own lines, so that one table says what the number means.
+            // Formatted like the driver's own lines, so that the same signatures classify the number.
             let text = format!(
                 "NVRM: Xid (PCI:{}): {}, reported by the GPU management library",
                 event.address, event.xid

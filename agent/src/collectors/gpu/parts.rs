@@ -1,6 +1,6 @@
-//! MIG devices as they are told: what changed of each, which came and went, and all of them for whoever asks the agent.
+//! Reports of MIG devices: changes of each, additions and removals, and the list for the agent's API.
 //!
-//! One that goes is no fault, as people cut GPUs anew; it is said, because what ran on it has lost it.
+//! A removed MIG device is not a fault, because people repartition GPUs; it is reported because programs on it lost it.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,20 @@ use super::look::{DeviceLook, PartLook};
 use crate::collectors::judge::{Change, Judge};
 use crate::outlets::MigView;
 
-/// The parts of each GPU as they were last told, by address.
+/// MIG devices at the last poll, by address of the GPU and of the device.
 #[derive(Debug, Default)]
 pub(super) struct Parts(BTreeMap<String, BTreeMap<String, PartLook>>);
 
-/// A part that came or went.
+/// MIG device that was added or removed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Moved {
     pub(super) address: String,
-    /// As a sentence.
+    /// Description, as a sentence.
     pub(super) what: String,
 }
 
 impl Parts {
-    /// Takes a look at a GPU. What it is cut into when it is first seen is no news, nor is what a lost one does not tell.
+    /// Takes a poll of a GPU and returns the changes. The first poll, and a poll of a lost GPU, give none.
     pub(super) fn take(&mut self, look: &DeviceLook) -> Vec<Moved> {
         if look.lost.is_some() {
             return Vec::new();
@@ -41,7 +41,7 @@ impl Parts {
             .collect()
     }
 
-    /// All that are known, for whoever asks; `synthetic` where a scenario makes them up.
+    /// Returns all known MIG devices; `synthetic` is true if they come from a scenario.
     pub(super) fn views(&self, synthetic: bool) -> Vec<MigView> {
         let parts = self
             .0
@@ -51,7 +51,7 @@ impl Parts {
     }
 }
 
-/// What is new of the readings of a part; its name for programs stands in each finding.
+/// Applies the threshold rules to a MIG device; each finding carries its UUID.
 pub(super) fn judge(judge: &mut Judge, now: Timestamp, part: &PartLook) -> Vec<Change> {
     let mut changes = judge.take(now, &part.address, &part.readings);
     if let Some(uuid) = &part.uuid {

@@ -1,4 +1,4 @@
-//! One device being read: what it tells goes into its look, what it does not have is left out.
+//! Reader of one device: values go into its readings, unsupported ones are left out.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use nvml_wrapper::error::NvmlError;
 use super::current::Current;
 use super::look::Readings;
 
-/// A lost device is a finding; everything else a device cannot tell is simply not known.
+/// Passes on the error of a lost device; every other error means that the value is unknown.
 pub(super) fn optional<T>(result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -16,16 +16,16 @@ pub(super) fn optional<T>(result: Result<T, NvmlError>) -> Result<Option<T>, Nvm
     }
 }
 
-/// One device being read.
+/// Reader of one device.
 pub(super) struct Reader<'a> {
     readings: &'a mut Readings,
     current: &'a Current,
-    /// How the device is named in notes of calls.
+    /// Address of the device in records of calls.
     device: Arc<str>,
 }
 
 impl<'a> Reader<'a> {
-    /// Of the device with this address.
+    /// Creates a reader of the device with this address.
     pub(super) fn new(address: &str, readings: &'a mut Readings, current: &'a Current) -> Self {
         Self {
             device: address.into(),
@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A call, noted while it is made.
+    /// Makes a call and records it while it runs.
     pub(super) fn call<T>(
         &self,
         what: &'static str,
@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
         optional(self.current.during(what, Some(&self.device), call))
     }
 
-    /// A call that gives one number.
+    /// Makes a call that returns one number, and stores it.
     pub(super) fn number(
         &mut self,
         what: &'static str,
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
         self.readings.insert(name.to_owned(), value);
     }
 
-    /// As [`Reader::put`], for what is so or not.
+    /// Stores a bool as 1 or 0; see [`Reader::put`].
     pub(super) fn put_bool(&mut self, name: &str, is: bool) {
         self.put(name, f64::from(u8::from(is)));
     }

@@ -1,4 +1,4 @@
-//! What one device tells, by name. Every reading is optional: devices and drivers differ in what they have.
+//! Readings of one device by metric name. Each is optional, because devices and drivers differ.
 
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::device::Device;
@@ -18,7 +18,7 @@ use super::c2c;
 use super::fields::{self, Scope};
 use super::reader::Reader;
 
-/// What is read as fields: all of them in one call.
+/// Fields that are read in one call.
 const FIELDS: [(u32, &str); 14] = [
     (NVML_FI_DEV_RETIRED_SBE, "gpu.retired_corrected"),
     (NVML_FI_DEV_RETIRED_DBE, "gpu.retired_uncorrected"),
@@ -36,7 +36,7 @@ const FIELDS: [(u32, &str); 14] = [
     (NVML_FI_DEV_C2C_LINK_COUNT, c2c::LINKS),
 ];
 
-/// Reads what the device supports, but for its links, its fabric and its parts; ends early only when it is lost.
+/// Reads everything except links, fabric and partitions; ends early only if the device is lost.
 pub(super) fn read(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), NvmlError> {
     memory(device, reader)?;
     heat(device, reader)?;
@@ -117,7 +117,7 @@ fn heat(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), NvmlError> {
     ] {
         let time = reader.call("read the throttled time", || device.violation_status(policy))?;
         if let Some(time) = time {
-            // The interface counts it in nanoseconds.
+            // The library counts nanoseconds.
             reader.put(name, time.violation_time as f64 / 1e9);
         }
     }

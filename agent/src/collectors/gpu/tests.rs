@@ -1,4 +1,4 @@
-//! The collector with a stand-in library behind the real wrapper: what the wrapper loads is what it loads on a node.
+//! Collector with a stub library behind the real wrapper, which loads it as it does on a node.
 
 use std::fs;
 use std::path::Path;
@@ -16,12 +16,12 @@ use super::*;
 mod parts;
 mod readings;
 
-/// Longest time a test waits for something that must happen, on a machine that does much else.
+/// Longest wait of a test for an expected event, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a call may take where one hangs. Elsewhere it is as long as a test waits: a slow machine is no driver that hangs.
+/// Deadline of a call in tests with a hang. Other tests use [`PATIENCE`], because a slow machine is not a hung driver.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// A running collector over a library that obeys a scenario.
+/// Running collector over a library that plays a scenario.
 struct Rig {
     folder: TempDir,
     intake: Intake,
@@ -33,16 +33,16 @@ struct Rig {
     rounds: Arc<AtomicU64>,
     next: Arc<Mutex<Option<String>>>,
     told: Vec<String>,
-    /// The link that the last finding about links names.
+    /// Link named by the last finding about links.
     worst: Option<String>,
 }
 
-/// Under which the process that calls the library knows that it is one.
+/// Environment variable that makes the test binary serve library calls.
 const CALLS_OF: &str = "RANKGUARD_TEST_CALLS_OF";
-/// Set beside it where calls are to hang.
+/// Set beside it if calls are to hang.
 const HANGS: &str = "RANKGUARD_TEST_CALLS_HANG";
 
-/// No test: what the collectors of the tests start as their process.
+/// Not a test: the process that the collectors of the tests start.
 #[test]
 fn the_process_that_calls_the_library() {
     if let Some(library) = std::env::var_os(CALLS_OF) {
@@ -51,7 +51,7 @@ fn the_process_that_calls_the_library() {
     }
 }
 
-/// The stand-in library, compiled once for all tests; with `old`, one that lacks what came late.
+/// Returns the stub library, compiled once for all tests; with `old`, one that lacks newer calls.
 fn compiled(old: bool) -> &'static Path {
     static FRESH: OnceLock<TempDir> = OnceLock::new();
     static OLD: OnceLock<TempDir> = OnceLock::new();
@@ -83,14 +83,14 @@ fn compiled(old: bool) -> &'static Path {
 
 const LIBRARY: &str = "libfake.so";
 
-/// Each test has its own copy: the scenario is the file beside it.
+/// Copies the library for one test: the scenario is the file beside it.
 fn place_library(folder: &Path, old: bool) {
     let fresh = folder.join("fresh.so");
     fs::copy(compiled(old).join(LIBRARY), &fresh).expect("copied");
     fs::rename(fresh, folder.join(LIBRARY)).expect("renamed");
 }
 
-/// Replaces it in one step, so that no call sees half of it.
+/// Replaces the scenario in one step, so that no call reads half of it.
 fn replace_scenario(folder: &Path, scenario: &str) {
     let fresh = folder.join("fresh");
     fs::write(&fresh, scenario).expect("written");
@@ -118,7 +118,7 @@ impl Rig {
         Self::new().playing(scenario)
     }
 
-    /// One that soon takes a call for one that hangs.
+    /// Creates a rig that reports a hung call after a short deadline.
     fn impatient(scenario: &str) -> Self {
         let rig = Self {
             deadline: SHORT,
@@ -167,7 +167,8 @@ impl Rig {
         self.thread = Some(std::thread::spawn(move || gpu.run_counted(round)));
     }
 
-    /// Another scenario from the next look on: one look sees all of it or nothing, so findings come in the order of a look.
+    /// Sets another scenario from the next poll on: a poll reads all of it or nothing, so that findings come in the
+    /// order of one poll.
     fn now(&self, scenario: &str) {
         match &self.thread {
             None => replace_scenario(self.folder.path(), scenario),
@@ -175,7 +176,7 @@ impl Rig {
         }
     }
 
-    /// Waits until this much was told in all; gives it.
+    /// Waits until this many findings were reported in all, and returns them.
     fn told(&mut self, count: usize) -> &[String] {
         let deadline = Instant::now() + PATIENCE;
         while self.told.len() < count && Instant::now() < deadline {
@@ -194,7 +195,7 @@ impl Rig {
         }
     }
 
-    /// Waits until the collector has looked a few times after a change that must not be told.
+    /// Waits until the collector has polled a few times after a change that must not be reported.
     fn settle(&mut self) {
         let (first, deadline) = (self.rounds.load(Ordering::SeqCst), Instant::now() + PATIENCE);
         while self.rounds.load(Ordering::SeqCst) < first + 4 {
@@ -204,7 +205,7 @@ impl Rig {
         self.drain();
     }
 
-    /// Ends the collector.
+    /// Stops the collector.
     fn end(&mut self) {
         self.stop.stop();
         let thread = self.thread.take().expect("it was started");
@@ -277,7 +278,7 @@ fn a_lost_device_is_told_once_and_told_again_when_it_is_back() {
     rig.end();
 }
 
-/// The others move up when one is not listed any more: the one that is missing is blamed, not the last one.
+/// The others move up when one is not listed: the missing device is reported and not the last one.
 #[test]
 fn a_device_that_is_not_listed_any_more_is_the_one_whose_address_is_missing() {
     let mut rig = Rig::with(HEALTHY);
@@ -319,7 +320,7 @@ fn a_call_that_never_returns_is_evidence_once_and_its_process_is_replaced() {
          read the temperature of device ",
     );
     assert!(matches!(device, Some("0000:9b:00" | "0000:bb:00")), "{told}");
-    // Processes that hang in the same call are no news.
+    // Further processes that hang in the same call are not reported.
     rig.settle();
     assert_eq!(rig.told.len(), 1, "{:?}", rig.told);
     rig.now(HEALTHY);
@@ -347,7 +348,7 @@ fn a_library_that_is_not_there_is_named_once_and_loaded_when_it_comes() {
     rig.settle();
     assert_eq!(rig.told.len(), 1, "{:?}", rig.told);
     place_library(rig.folder.path(), false);
-    // Hot at the first look is news: it is so now.
+    // A violation at the first poll is reported, because it is present.
     rig.now(&HEALTHY.replace("temperature 0 40", "temperature 0 99"));
     assert_eq!(
         rig.told(2)[1],
@@ -442,7 +443,7 @@ fn an_event_of_the_library_is_a_finding_of_the_class_that_the_kernel_log_would_h
     rig.end();
 }
 
-/// RG-11: a word that nobody knows would be a fault that never comes.
+/// RG-11: an unknown word would be a fault that is never injected.
 #[test]
 fn a_scenario_with_a_mistake_is_told_with_its_line_and_played_when_it_is_put_right() {
     let mut rig = Rig::new();
@@ -484,7 +485,7 @@ fn everything_of_a_scenario_is_marked_as_synthetic() {
     rig.end();
 }
 
-/// A scenario plays by itself from the moment it is given.
+/// A scenario plays from the moment it is set.
 #[test]
 fn a_scenario_plays_out_by_itself() {
     let mut rig = Rig::with(&format!(

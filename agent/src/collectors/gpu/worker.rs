@@ -1,4 +1,4 @@
-//! The process that calls the library, as the collector sees it: started, asked, killed when it is stuck, started again.
+//! Agent's side of the process that calls the library: starts, polls and restarts it, and kills it if it is stuck.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -10,31 +10,31 @@ use std::time::{Duration, Instant};
 use super::look::{Answer, LOOK};
 use crate::collectors::Stop;
 
-/// How the process is started: a program, its words, and what is added to its environment.
+/// Command of the process: program, arguments, and added environment variables.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Process {
     pub(crate) words: Vec<OsString>,
     pub(crate) environment: Vec<(OsString, OsString)>,
 }
 
-/// First pause after a call that was stuck; it doubles up to the pause between two loads of a library.
+/// First pause after a stuck call; doubles up to the pause between two loads of the library.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// How long a killed process may take to be gone before it is left behind: it waits inside the kernel then.
+/// Time for a killed process to end before it is abandoned: it then waits inside the kernel.
 const DEATH: Duration = Duration::from_millis(500);
-/// Processes that may be left behind; with so many no further one is started.
+/// Most abandoned processes; beyond it no further one is started.
 const LEFT_MAX: usize = 4;
-/// Longest answer, bytes: many times what 64 devices need.
+/// Longest answer, bytes: many times the size for 64 devices.
 const ANSWER_MAX: usize = 1 << 20;
-/// Deadlines after which a process that says nothing at all is given up: it should have named the call long before.
+/// Time without any output after which a process is given up, in deadlines: it should have reported the call earlier.
 const SILENCE: u32 = 4;
 
-/// What came of a look.
+/// Result of a poll.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Outcome {
     Answer(Answer),
-    /// It is not yet time to try again.
+    /// The next attempt is not due yet.
     Paused,
-    /// The collector is asked to end.
+    /// The stop flag was set.
     Stopped,
 }
 
@@ -42,10 +42,10 @@ pub(crate) enum Outcome {
 pub(crate) struct Worker {
     process: Process,
     deadline: Duration,
-    /// Between two tries to load a library that was not there.
+    /// Pause between two attempts to load a missing library.
     reload: Duration,
     running: Option<Running>,
-    /// Killed and not gone.
+    /// Killed processes that have not ended.
     left: Vec<Child>,
     next_try: Option<Instant>,
     stuck_in_a_row: u32,
@@ -70,13 +70,13 @@ impl Worker {
         }
     }
 
-    /// Killed processes that the kernel does not let go.
+    /// Returns the number of killed processes that have not ended.
     pub(super) fn left_behind(&mut self) -> usize {
         self.left.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
         self.left.len()
     }
 
-    /// One look. Takes as long as the deadline of a call at most, unless many calls are slow.
+    /// Polls the devices. Takes at most the deadline of one call, unless many calls are slow.
     pub(crate) fn look(&mut self, stop: &Stop) -> Outcome {
         if self.running.is_none() {
             if self.next_try.is_some_and(|next| Instant::now() < next) || self.left_behind() >= LEFT_MAX {
@@ -107,7 +107,7 @@ impl Worker {
                 self.stuck_in_a_row = 0;
                 return Outcome::Answer(answer);
             }
-            // Its driver was unloaded or replaced: only a library that is loaded anew finds the next one.
+            // The driver was unloaded or replaced: only a new load of the library finds the next one.
             Answer::Absent(_) => self.next_try = Some(Instant::now() + self.reload),
             Answer::Stuck(_) => {
                 let pause = FIRST_PAUSE.saturating_mul(1 << self.stuck_in_a_row.min(16));
@@ -136,7 +136,7 @@ impl Worker {
         Ok(Running { child, socket: ours })
     }
 
-    /// Kills the process; leaves it behind when it does not go.
+    /// Kills the process, and abandons it if it does not end.
     pub(super) fn end(&mut self) {
         let Some(mut running) = self.running.take() else { return };
         drop(running.socket);
@@ -162,7 +162,7 @@ impl Drop for Worker {
     }
 }
 
-/// Asks and waits, in small steps so that a stop is heard; `None` when it was.
+/// Sends a request and waits for the answer, in small steps to check the stop flag; `None` if it was set.
 fn ask(running: &Running, silence: Duration, stop: &Stop) -> io::Result<Option<Answer>> {
     let mut socket = &running.socket;
     socket.write_all(LOOK)?;

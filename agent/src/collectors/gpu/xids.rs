@@ -1,9 +1,9 @@
-//! One finding for one XID, although the kernel log and the library both tell of it.
+//! Merges the two reports of an XID, from the kernel log and from the library, into one finding.
 //!
-//! The kernel log says more (it has the text), so an event of the library waits for the line for some seconds and goes
-//! when it comes. Where no line comes, as in a container without the kernel log, the event is reported in its own right;
-//! a line that comes after that is a second witness and not a second cause. Pure but for the lock: moments come in, those of
-//! a clock that nobody sets.
+//! The kernel log carries more detail, so that an event of the library waits some seconds for the line and is dropped
+//! when it comes. Without a line, as in a container without the kernel log, the event is reported itself; a later line
+//! then becomes a confirmation instead of a second root. Pure except for the lock: times are inputs, of the monotonic
+//! clock.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,21 +14,21 @@ use rankguard_model::{DeviceKind, Mark, Role, Timestamp};
 use super::look::XidEvent;
 use rankguard_model::Device;
 
-/// How far apart two tellings of one XID may be. Triage holds lines for up to two seconds, and a look is a second or two.
+/// Greatest time between two reports of one XID. Triage holds lines for up to two seconds, and a poll takes one or two.
 const WINDOW: Duration = Duration::from_secs(5);
-/// How long an event waits for its line.
+/// Time for which an event waits for its line.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// What is remembered: many times the XIDs that a dying node writes within the window.
+/// Most remembered reports: many times the XIDs that a dying node writes within the window.
 const KEPT: usize = 512;
 
-/// What both witnesses said lately. Cheap to clone.
+/// Recent reports of both sources. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Xids(Arc<Mutex<Said>>);
 
 #[derive(Debug, Default)]
 struct Said {
     by_kernel: VecDeque<(Timestamp, XidEvent)>,
-    /// Reported as events because no line had come.
+    /// Events that were reported because no line had come.
     by_library: VecDeque<(Timestamp, XidEvent)>,
     waiting: VecDeque<(Timestamp, XidEvent)>,
 }
@@ -38,7 +38,7 @@ impl Xids {
         self.0.lock().expect("no holder of the XIDs panics")
     }
 
-    /// Takes note of a line of the kernel log; what an event has said before becomes a confirmation.
+    /// Records a line of the kernel log. If its event was already reported, the line's root marks become confirmations.
     pub(crate) fn line(&self, now: Timestamp, device: Option<&Device>, marks: &mut [Mark]) {
         let Some(device) = device.filter(|device| device.kind == DeviceKind::Gpu) else {
             return;
@@ -63,7 +63,7 @@ impl Xids {
         }
     }
 
-    /// Takes events of the library; gives those that no line of the kernel log tells of.
+    /// Takes events of the library. Returns those that waited for [`PATIENCE`] without a line of the kernel log.
     pub(super) fn events(&self, now: Timestamp, events: Vec<XidEvent>) -> Vec<(Timestamp, XidEvent)> {
         let mut said = self.lock();
         for event in events {
@@ -83,7 +83,7 @@ impl Xids {
     }
 }
 
-/// Takes out the oldest telling of an event within the window: each is matched once.
+/// Removes the oldest equal report within the window, so that each is matched once. Returns true if there was one.
 fn take_near(said: &mut VecDeque<(Timestamp, XidEvent)>, now: Timestamp, event: &XidEvent) -> bool {
     let near = said
         .iter()
@@ -145,7 +145,7 @@ mod tests {
         assert!(xids.events(at(10), vec![event(79)]).is_empty());
         assert_eq!(xids.events(at(13), Vec::new()), [(at(10), event(79))]);
         assert_eq!(line(&xids, at(14), 79), Role::Confirmation);
-        // Only once: the next is a failure of its own.
+        // A report is matched once: the next line is a failure of its own.
         assert_eq!(line(&xids, at(15), 79), Role::Root);
     }
 

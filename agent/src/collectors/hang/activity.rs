@@ -1,8 +1,9 @@
-//! Signs of life of ranks that report no steps: growing output and time on processors.
+//! Activity of ranks that report no steps: growing output and processor time.
 //!
-//! Only a change of state is reported, at most one in [`EVERY`] and rank, and a state holds for [`HOLD`] after its last sign, so
-//! that a program that prints now and then does not alternate. A rank that waits in a collective spins and counts as busy; how
-//! long that is believed is the controller's decision. Absent: use of GPUs, which takes time on a processor as well.
+//! Only a change of state is reported, at most one in [`EVERY`] for each rank, and a state holds for [`HOLD`] after its
+//! last activity, so that a program which prints now and then does not alternate. A rank that waits in a collective
+//! spins and counts as busy; the controller decides how long that is accepted. Absent: use of GPUs, which takes
+//! processor time as well.
 
 use std::fs;
 use std::path::Path;
@@ -14,22 +15,22 @@ use super::{Hangs, Seen};
 use crate::collectors::mark;
 use crate::stacks::Children;
 
-/// Signature under which the controller knows these reports.
+/// Signature by which the controller matches these reports.
 const SIGNATURE: &str = "ranks.activity";
-/// From one look at a rank to the next.
+/// Poll interval of a rank.
 const EVERY: Duration = Duration::from_secs(10);
-/// The same where the kernel keeps no lists of children.
+/// Poll interval if the kernel lists no children.
 const EVERY_UNLISTED: Duration = Duration::from_secs(60);
-/// How long a state holds after its last sign.
+/// Time for which a state holds after its last activity.
 const HOLD: Duration = Duration::from_secs(60);
-/// Processes of a rank of which the time is counted.
+/// Most processes of a rank with processor time that is counted.
 const PROCESSES: usize = 256;
 /// Ticks of `/proc/PID/stat` a second (USER_HZ).
 const TICKS: f64 = 100.0;
-/// Least share of one processor that counts: threads that only wait take less.
+/// Least share of one processor that counts as busy: threads that only wait take less.
 const BUSY_SHARE: f64 = 0.01;
 
-/// State of a rank between its step marks.
+/// State of a rank that reports no step marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Idle,
@@ -55,13 +56,13 @@ impl State {
     }
 }
 
-/// What was seen of a rank.
+/// Observed activity of a rank.
 #[derive(Debug)]
 pub(super) struct Activity {
     looked: Instant,
     output_bytes: u64,
     ticks: u64,
-    /// Last moment at which its output had grown, or its processes had used processors.
+    /// Last poll at which the output had grown, and last at which processor time was used.
     output: Option<Instant>,
     busy: Option<Instant>,
     first: Instant,
@@ -74,7 +75,7 @@ impl Activity {
             looked: now,
             output_bytes: counters.output_bytes,
             ticks: counters.ticks,
-            // What was written and used before the first look is a sign as well.
+            // Output from before the first poll counts as activity.
             output: (counters.output_bytes > 0).then_some(now),
             busy: None,
             first: now,
@@ -96,7 +97,7 @@ impl Activity {
         self.ticks = counters.ticks;
     }
 
-    /// The state that is to be reported, if it is another one than before.
+    /// Returns the present state if it differs from the reported one.
     fn change(&mut self, now: Instant) -> Option<State> {
         let holds = |sign: Option<Instant>| sign.is_some_and(|at| now.saturating_duration_since(at) < HOLD);
         let state = if holds(self.output) {
@@ -120,7 +121,7 @@ struct Counters {
 }
 
 impl Hangs {
-    /// Looks at the ranks that report no steps and reports what has changed.
+    /// Polls the ranks that report no steps and reports changes of state.
     pub(super) fn activities(&self, seen: &mut Seen, children: &Children<'_>, now: Instant) {
         let every = if Children::are_listed(&self.proc_root) {
             EVERY
@@ -174,7 +175,7 @@ impl Hangs {
     }
 }
 
-/// Time that a process and its children that have ended used processors, ticks.
+/// Returns the processor time of a process and its ended children, ticks.
 fn ticks(folder: &Path) -> Option<u64> {
     let text = fs::read_to_string(folder.join("stat")).ok()?;
     let (_, fields) = text.rsplit_once(')')?;
@@ -183,8 +184,8 @@ fn ticks(folder: &Path) -> Option<u64> {
     Some(times.filter_map(|time| time.parse::<u64>().ok()).sum())
 }
 
-/// Bytes in an open file, where it is one that the agent made for the output of the rank; other files may lie on servers that do
-/// not answer.
+/// Returns the size of an open file, bytes, if the agent created it for the output of the rank; 0 for other files,
+/// which may be on servers that do not answer.
 fn output_size(fd: &Path, files: &[String]) -> u64 {
     let target = fs::read_link(fd).unwrap_or_default();
     let name = target.file_name().unwrap_or_default().to_string_lossy();

@@ -1,10 +1,11 @@
-//! Ranks that make no more steps, by their own baseline; then whoever can tell why is asked.
+//! Hang detection: ranks without further steps, by the pace of their own steps; then queries for the cause.
 //!
-//! A rank that is silent for longer than its own steps allow is told once a step, with where it stands. Its flight recorder is
-//! asked for a dump where it can be, and NCCL's RAS threads for who is behind. Whether the job hangs is for the controller to
-//! say, which sees all nodes. Between steps the process itself is watched (`process`).
-//! Ranks that report no steps show by their activity that they live (`activity`). Absent: their hangs, and those before the first
-//! few steps.
+//! A rank that is silent for longer than its own pace allows is reported once a step, with its stack. Its flight
+//! recorder is asked for a dump, and NCCL's RAS threads for the ranks that are behind. The controller, which sees all
+//! nodes, decides whether the job hangs. Between steps the process itself is watched (`process`).
+//!
+//! Ranks that report no steps are watched by their activity (`activity`). Absent: hangs of such ranks, and hangs before
+//! the first few steps.
 
 mod activity;
 mod process;
@@ -25,23 +26,23 @@ use crate::stacks::{self, Children, Stack};
 use activity::Activity;
 use process::{Dead, Sleep};
 
-/// Under which signature a silent rank is told; the controller knows it by this name.
+/// Signature of the evidence about a silent rank; the controller matches it by this name.
 const SIGNATURE: &str = "ranks.stalled";
-/// Stacks that are taken at one time.
+/// Stacks that are taken concurrently.
 const AT_ONCE: usize = 4;
-/// Looks from one search among threads and children to the next, which reads a file for each.
+/// Polls between two searches of threads and children, which read a file for each.
 const SEARCH_EVERY: u64 = 10;
-/// The same where the kernel keeps no lists of children, and all processes of the node are read.
+/// The same if the kernel lists no children, so that all processes of the node are read.
 const SEARCH_ALL_EVERY: u64 = 60;
 
-/// Everything the collector needs.
+/// Collector of hangs.
 #[derive(Debug)]
 pub(crate) struct Hangs {
     pub(crate) proc_root: PathBuf,
-    /// The program that reads Python stacks; none are read when empty.
+    /// Command that reads Python stacks; empty if none are read.
     pub(crate) stack_process: Vec<OsString>,
     pub(crate) interval: Duration,
-    /// Least silence that is strange.
+    /// Shortest silence that is reported.
     pub(crate) floor: Duration,
     pub(crate) flight: FlightDumps,
     pub(crate) ras: ras::Asker,
@@ -50,17 +51,17 @@ pub(crate) struct Hangs {
     pub(crate) stop: Stop,
 }
 
-/// What was seen and told of each rank.
+/// Observed and reported state of each rank.
 #[derive(Debug)]
 struct Seen {
-    /// The step after which a rank's silence was told.
+    /// Step after which a rank's silence was reported.
     told: BTreeMap<RankRef, Step>,
-    /// By rank and thread or child.
+    /// Blocked tasks by rank and thread or child id.
     blocked: BTreeMap<(RankRef, u32), Sleep>,
     dead: BTreeMap<RankRef, Dead>,
     activity: BTreeMap<RankRef, Activity>,
     looks: u64,
-    /// Looks from one search to the next.
+    /// Polls between two searches.
     search_every: u64,
 }
 
@@ -78,7 +79,7 @@ impl Default for Seen {
 }
 
 impl Hangs {
-    /// Until asked to stop.
+    /// Polls the ranks until `stop` is set.
     pub(crate) fn run(self) {
         let mut seen = Seen::default();
         if !Children::are_listed(&self.proc_root) {
@@ -101,7 +102,7 @@ impl Hangs {
         self.activities(seen, &children, now);
         for (rank, pid, silence) in &running {
             self.sleeper(seen, rank, *pid, now);
-            // A silent rank has nothing else to do, and what its workers wait for may be why.
+            // Done at once for a silent rank, because its workers may be the cause.
             let silent = silence.is_some_and(|silence| silence.is_strange());
             if silent || seen.looks.is_multiple_of(seen.search_every) {
                 self.search(seen, rank, *pid, &children, now);
@@ -114,7 +115,7 @@ impl Hangs {
                 strange.push((rank, *pid, silence));
             }
         }
-        // Who answers on its own time is asked before stacks are taken, which is waited for.
+        // The asynchronous requests are sent first, because stacks are waited for.
         for (rank, ..) in &strange {
             self.flight.request(rank);
             self.ras.rank_is_silent(rank);
@@ -130,7 +131,7 @@ impl Hangs {
     }
 
     fn tell(&self, rank: &RankRef, silence: Silence, stack: Option<Stack>) {
-        // A rank that has ended meanwhile tells by its exit.
+        // A rank that has ended meanwhile is reported by its exit.
         let Some(stack) = stack else { return };
         let text = format!(
             "no step for {:.0} s after step {}; its steps take {:.3} s, and {:.0} s would not be strange. It is in {}",

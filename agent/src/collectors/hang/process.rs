@@ -1,5 +1,5 @@
-//! What is watched of a rank's process between its steps: whether anything can wake it, its threads and its children, and
-//! children that it does not wait for.
+//! Process checks of a rank between its steps: threads and children in uninterruptible sleep, and dead children that it
+//! does not wait for.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,34 +12,35 @@ use crate::sighting::Sighting;
 use crate::stacks::{Child, Children, Standing, file_waited_for};
 use crate::uses::Table;
 
-/// How long a rank is blocked before it is told: well below the kernel's own limit for hung tasks, 120 s.
+/// Time for which a task is blocked before it is reported: well below the kernel's own limit for hung tasks, 120 s.
 const BLOCKED: Duration = Duration::from_secs(15);
-/// Processes of a rank that are looked at.
+/// Most processes of a rank that are checked.
 const PROCESSES: usize = 256;
-/// Dead children that are named.
+/// Most dead children that are named.
 const NAMED: usize = 8;
-/// Dead children that take processes and memory from others, however they ended.
+/// Number of dead children from which they are reported however they ended, because they use up process slots and
+/// memory.
 const MANY: usize = 32;
 
-/// A thread or a process in uninterruptible sleep.
+/// Thread or process in uninterruptible sleep.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sleep {
     since: Instant,
-    /// Switches it has made; any further one shows that it was woken.
+    /// Context switches at the first poll; a further one means that the task was woken.
     switches: u64,
-    /// What was told of it: where it waits, if that is known.
+    /// Set once reported, with the mount that it waits for, if known.
     told: Option<Option<String>>,
 }
 
-/// Whoever may sleep: the rank's main thread, another of its threads, a child.
+/// Task that may sleep: the rank's main thread, another of its threads, or a child.
 struct Task {
     id: u32,
     folder: PathBuf,
-    /// As it is told.
+    /// Name in reports.
     who: String,
 }
 
-/// What was known of dead children.
+/// Counts of dead children at the last search and in the last report.
 #[derive(Debug, Default)]
 pub(super) struct Dead {
     before: usize,
@@ -47,7 +48,7 @@ pub(super) struct Dead {
 }
 
 impl Hangs {
-    /// Looks at the rank's main thread, at every look.
+    /// Checks the rank's main thread, at every poll.
     pub(super) fn sleeper(&self, seen: &mut Seen, rank: &RankRef, pid: u32, now: Instant) {
         let task = Task {
             id: pid,
@@ -57,7 +58,7 @@ impl Hangs {
         self.watch(seen, rank, &task, now);
     }
 
-    /// Looks at its other threads and at its children, which takes a file for each.
+    /// Checks its other threads and its children, which reads a file for each.
     pub(super) fn search(&self, seen: &mut Seen, rank: &RankRef, pid: u32, children: &Children<'_>, now: Instant) {
         let folder = self.proc_root.join(pid.to_string());
         let threads = Standing::of(&self.proc_root, pid).map_or_else(Vec::new, |standing| standing.blocked);
@@ -76,7 +77,7 @@ impl Hangs {
         for task in &tasks {
             self.watch(seen, rank, task, now);
         }
-        // Whoever is no longer found asleep was woken.
+        // A task that is no longer found asleep was woken.
         let here = |id: u32| id == pid || tasks.iter().any(|task| task.id == id);
         let woken: Vec<_> = seen
             .blocked
@@ -132,7 +133,7 @@ impl Hangs {
         self.line(rank, text, blocked_threads(&self.proc_root, task), says);
     }
 
-    /// What it means that a task is blocked: a file system that does not answer, where its call is for a file.
+    /// Classifies a blocked task: a hung file system if its system call waits for a file, else a hung task.
     fn waits(&self, rank: &RankRef, folder: &Path, standing: &Standing) -> Mark {
         let file = file_waited_for(folder);
         let process = folder.strip_prefix(&self.proc_root).ok();
@@ -167,13 +168,13 @@ impl Hangs {
         self.roster.blocked(rank, None);
         let lasts = now.saturating_duration_since(sleep.since);
         let text = format!("{who} is no longer blocked, after {} s", lasts.as_secs());
-        // The name by which diagnosis knows that a wait is over.
+        // Diagnosis matches this signature to end the wait.
         let mut says = mark("none", Role::Noise, 0.9, "ranks.woken");
         says.fields.extend(place.map(|place| ("mount".to_owned(), place)));
         self.line(rank, text, Vec::new(), says);
     }
 
-    /// Tells of children that were dead at two searches, and again when they have become twice as many. Helpers that come and
+    /// Reports children that were dead at two searches, and again when their number has doubled. Helpers that come and
     /// go are waited for in between.
     fn dead(&self, seen: &mut Seen, rank: &RankRef, pid: u32, children: &[Child]) {
         let own = |child: &&Child| child.parent == pid && child.state == 'Z';
@@ -221,7 +222,8 @@ impl Hangs {
     }
 }
 
-/// What children mean that nobody waits for: witnesses of whatever ended them. A few that ended well mean nothing.
+/// Classifies dead children that are not waited for, as a confirmation of what ended them; none for a few that ended
+/// well.
 fn deaths(all: &[&Child]) -> Option<Mark> {
     let failed = all.iter().find(|child| child.ended.is_some());
     let (class, confidence) = match failed {
@@ -232,14 +234,14 @@ fn deaths(all: &[&Child]) -> Option<Mark> {
     };
     let mut says = mark(class, Role::Confirmation, confidence, "ranks.dead_children");
     says.fields.insert("children".to_owned(), all.len().to_string());
-    // What the kernel says of its own kills names the process, too.
+    // The kernel's own line about a kill names the process too.
     if let Some(child) = failed {
         says.fields.insert("pid".to_owned(), child.pid.to_string());
     }
     Some(says)
 }
 
-/// The threads of a process that are blocked with the one that is told of.
+/// Returns the threads of the task's process that are blocked too.
 fn blocked_threads(proc_root: &Path, task: &Task) -> Vec<String> {
     let standing = Standing::of(proc_root, task.id);
     standing.map_or_else(Vec::new, |standing| {
@@ -247,7 +249,7 @@ fn blocked_threads(proc_root: &Path, task: &Task) -> Vec<String> {
     })
 }
 
-/// How often a task in uninterruptible sleep has gone to sleep; nothing when it is in another state.
+/// Returns the voluntary context switches of a task in uninterruptible sleep; none in another state.
 fn blocked(folder: &Path) -> Option<u64> {
     let text = std::fs::read_to_string(folder.join("status")).ok()?;
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);

@@ -71,7 +71,7 @@ impl Scene {
     }
 }
 
-/// What was told, where that is one line.
+/// Returns the evidence if it is a single line.
 fn the_only_line(told: &[Sighting]) -> (&String, &Vec<Mark>) {
     let [
         Sighting {
@@ -94,7 +94,7 @@ fn a_rank_that_is_silent_beyond_its_baseline_is_told_once_with_where_it_stands()
         scene.step(1, step, step);
     }
     assert_eq!(scene.look(45).len(), 0);
-    // One goes on; the other stands, stopped.
+    // One rank continues; the other is stopped.
     scene.step(0, 20, 48);
     scene.process(71, 'T', "do_signal_stop", 5);
     let told = scene.look(50);
@@ -112,7 +112,7 @@ fn a_rank_that_is_silent_beyond_its_baseline_is_told_once_with_where_it_stands()
     let fields = &told[0].marks[0].fields;
     assert_eq!((fields["step"].as_str(), fields["silent_ms"].as_str()), ("19", "31000"));
     assert_eq!(scene.look(60).len(), 0);
-    // It went on and stands again: news.
+    // It continued and is silent again: a new report.
     scene.step(1, 20, 61);
     assert_eq!(scene.look(62).len(), 0);
     assert_eq!(scene.look(200).len(), 2);
@@ -221,7 +221,7 @@ fn a_thread_and_a_worker_that_nothing_wakes_are_told_though_the_rank_itself_only
     );
 }
 
-/// A child of rank 0, with the end that `wait` would tell.
+/// Creates a child of rank 0 with the status that `wait` would return.
 fn child(scene: &Scene, pid: u32, name: &str, state: char, status: i32) {
     let own = scene.folder.path().join(pid.to_string());
     fs::create_dir_all(&own).unwrap();
@@ -239,7 +239,7 @@ fn child(scene: &Scene, pid: u32, name: &str, state: char, status: i32) {
 fn looks(scene: &mut Scene, from: u64, to: u64) -> Vec<String> {
     let told = (from..to).flat_map(|second| scene.look(second)).collect::<Vec<_>>();
     let lines = told.iter().map(crate::collectors::testing::told);
-    // Signs of life are tested in their own module.
+    // Activity is tested in its own module.
     lines
         .filter(|line| !line.contains("| the rank reports no steps"))
         .collect()

@@ -1,8 +1,8 @@
-//! Which files the patterns of `agent.job_logs` name. Folders are read now and then on a thread of its own, so that one of a
-//! server that does not answer holds up nothing else.
+//! Search for the files that match the patterns of `agent.job_logs`. Folders are listed at intervals on a thread of its
+//! own, so that a folder on a dead file server blocks nothing else.
 //!
-//! A file that was renamed is the same file: what rotation leaves behind is not read twice, though the pattern may match it.
-//! Packed files are no logs.
+//! A renamed file is the same file: a rotated log is not read twice even if the pattern matches it. Compressed files
+//! are not followed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::Metadata;
@@ -15,42 +15,42 @@ use rustix::process::{Resource, getrlimit};
 use super::super::Stop;
 use super::super::file::Place;
 
-/// Between two looks, at least.
+/// Shortest time between two searches.
 const PAUSE: Duration = Duration::from_secs(5);
-/// A look takes at most this part of the time.
+/// A search takes at most 1 / `PART` of the time.
 const PART: u32 = 100;
-/// Most files that are followed by their patterns ...
+/// Most files that are followed by pattern ...
 const MOST: usize = 8_192;
-/// ... and of those that the process may hold open, one of so many: each of them is.
+/// ... and at most 1 / `OPEN` of the process limit of open files, because each followed file is open.
 const OPEN: u64 = 2;
-/// What rotation makes of old logs.
+/// Extensions of compressed rotated logs.
 const PACKED: [&str; 5] = ["gz", "bz2", "xz", "zst", "lz4"];
 
-/// Whether a path is a pattern: `*`, `?`, `[...]`, `**`.
+/// True if a path is a pattern: `*`, `?`, `[...]`, `**`.
 pub(super) fn is_pattern(path: &Path) -> bool {
     path.to_string_lossy().contains(['*', '?', '['])
 }
 
-/// Whether a text may stand among the log files to follow: a path, or a pattern that means something.
+/// True if a text is a valid entry of the log files to follow: a path, or a valid pattern.
 pub fn is_log_path(text: &str) -> bool {
     !text.is_empty() && (!is_pattern(Path::new(text)) || glob::Pattern::new(text).is_ok())
 }
 
-/// One look's answer.
+/// Result of one search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Names {
-    /// The files, each with its end.
+    /// Matching files, each with the position of its end.
     pub(super) files: BTreeMap<PathBuf, Place>,
-    /// Bytes in all of them.
+    /// Sum of their sizes, bytes.
     pub(super) bytes: u64,
-    /// Files that match and find no room.
+    /// Number of matching files beyond the limit.
     pub(super) beyond: usize,
-    /// Why a folder could not be read, where one could not.
+    /// Error of a folder that could not be read, if any.
     pub(super) problem: Option<String>,
 }
 
 impl Names {
-    /// What is wrong with them, in words, and how many files that costs where it is known.
+    /// Returns the problems as text, with the number of files not followed where it is known.
     pub(super) fn complaints(&self) -> Vec<(String, Option<u64>)> {
         let unread = self.problem.iter();
         let unread = unread.map(|why| (format!("a folder of job logs is not read: {why}"), None));
@@ -63,22 +63,23 @@ impl Names {
     }
 }
 
-/// A file, whatever it is called. Numbers of files are used again; the moment of birth tells them apart where it is known.
+/// Device, inode and birth time of a file. Inode numbers are reused; the birth time distinguishes them where it is
+/// known.
 type Identity = (u64, u64, Option<SystemTime>);
 
-/// Looks for names.
+/// Searches for matching files.
 #[derive(Debug)]
 pub(super) struct Seeker {
     patterns: Vec<String>,
     most: usize,
-    /// By which name each file was met first.
+    /// First name under which each file was found.
     met: HashMap<Identity, PathBuf>,
-    /// Those that had room at the last look.
+    /// Files that were within the limit at the last search.
     taken: HashSet<PathBuf>,
 }
 
 impl Seeker {
-    /// For the patterns among these paths; none where there are none.
+    /// Creates a seeker for the patterns among these paths; none if there are none.
     pub(super) fn of(paths: &[PathBuf]) -> Option<Self> {
         let patterns = paths.iter().filter(|path| is_pattern(path));
         let patterns: Vec<String> = patterns.map(|path| path.to_string_lossy().into_owned()).collect();
@@ -90,12 +91,13 @@ impl Seeker {
         })
     }
 
-    /// The patterns, as one text: what is new to them was not there when they were first looked for.
+    /// Returns the patterns as one text, to compare with the stored one: after a change, matching files are of unknown
+    /// age.
     pub(super) fn text(&self) -> String {
         self.patterns.join("\n")
     }
 
-    /// Tells what is found whenever it is something else, until it is asked to stop or nobody hears it.
+    /// Searches at intervals and passes each changed result to `tell`, until `stop` is set or `tell` returns false.
     pub(super) fn run(mut self, stop: &Stop, mut tell: impl FnMut(Names) -> bool) {
         let mut told = None;
         loop {
@@ -118,7 +120,7 @@ impl Seeker {
         let mut names = Names::default();
         let mut found = Vec::new();
         for pattern in &self.patterns {
-            // Settings with a pattern that means nothing are refused.
+            // Settings with an invalid pattern are rejected earlier.
             for path in glob::glob(pattern).into_iter().flatten() {
                 match path {
                     Ok(path) => found.extend(std::fs::metadata(&path).ok().map(|about| (path, about))),
@@ -130,7 +132,7 @@ impl Seeker {
         found.sort_by(|(one, _), (other, _)| one.cmp(other));
         found.dedup_by(|(one, _), (other, _)| one == other);
         let mut met = HashMap::with_capacity(found.len());
-        // Whoever was met before keeps its name, wherever it stands now.
+        // A known file has its first name, even if it was renamed.
         found.retain(|(path, about)| {
             let name = self.met.get(&identity(about)).unwrap_or(path).clone();
             let is_first = name == *path;
@@ -140,8 +142,8 @@ impl Seeker {
         self.met = met;
         names.beyond = found.len().saturating_sub(self.most);
         if names.beyond > 0 {
-            // Whoever has room keeps it: to be read anew is to be told twice. Of the others, those that were written to last
-            // are the ones that still grow.
+            // Files already followed are retained, because a new start would report their lines twice. Of the
+            // others, those with the newest writes are taken, because they still grow.
             found.sort_by_key(|(path, about)| (!self.taken.contains(path), std::cmp::Reverse(about.mtime())));
             found.truncate(self.most);
         }
@@ -155,7 +157,7 @@ impl Seeker {
     }
 }
 
-/// How many files may be followed.
+/// Returns the greatest number of files that may be followed.
 fn room() -> usize {
     let open = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / OPEN;
     MOST.min(usize::try_from(open).unwrap_or(MOST))

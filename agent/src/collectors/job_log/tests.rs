@@ -14,7 +14,7 @@ fn append(path: &Path, bytes: &[u8]) {
     file.write_all(bytes).expect("is written");
 }
 
-/// The reader without its thread.
+/// Returns the reader without its thread.
 fn reader(folder: &TempDir, extra: &[PathBuf]) -> JobLogReader {
     let reporter = reporter(Source::JobLog, folder.path());
     job_logs(extra, Duration::from_millis(50), reporter, &Stop::default()).1
@@ -54,7 +54,7 @@ fn an_exception_is_one_piece_of_evidence_about_its_rank() {
     assert!(reader.files.is_empty());
 }
 
-/// The rank's own exit follows within milliseconds; its last words must be there by then.
+/// The rank's exit follows within milliseconds; its last lines must be reported before it.
 #[test]
 fn an_exception_of_a_living_rank_is_told_and_dated_by_when_it_was_read() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -67,7 +67,7 @@ fn an_exception_of_a_living_rank_is_told_and_dated_by_when_it_was_read() {
     append(&path, TRACEBACK);
     let batch = intake.take(Duration::from_secs(60), 16).sightings;
     assert_eq!(batch.len(), 1);
-    // It is dated by when it was read, not by when triage let it go: that waits 200 ms for more of the same.
+    // The time is that of the read and not that of the release by triage, which waits 200 ms for repeated lines.
     let held = clock::now().since(batch[0].at);
     assert!(held >= Duration::from_millis(200), "{held:?}");
     stop.stop();
@@ -164,8 +164,8 @@ fn many_files_are_looked_at_less_often_and_never_rarely() {
     assert_eq!([0, 10, 64, 5_000].map(wait), [50, 50, 320, 500]);
 }
 
-/// What is there when a pattern is first looked for is of unknown age; what comes to match it later is new, also while no
-/// agent was there.
+/// Content that exists at the first search for a pattern is of unknown age; a file that matches later is new, also if
+/// it appeared while no agent ran.
 #[test]
 fn files_that_match_a_pattern_are_followed_from_when_they_come_to_when_they_go() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,25 +1,25 @@
-//! What a change of a reading says.
+//! Classification of changed readings.
 
 use rankguard_model::{Mark, Role};
 
 use super::{ACTIVE, Look};
 use crate::collectors::mark;
 
-/// A statistic of a driver that is worth reading, and what its growth says.
+/// Driver statistic to read, with the classification of its growth.
 struct Rule {
     counter: &'static str,
     class: Option<(&'static str, Role, f64)>,
 }
 
-/// Statistics of mlx5 as the kernel documents them (Documentation/networking/device_drivers/ethernet/mellanox/mlx5), and those
-/// that other drivers call the same. Which ones to read and that any storm error counts is from a survey of node monitors;
-/// none of them publishes a limit for the others, which are told as they grow.
+/// Statistics of mlx5 as the kernel documents them (Documentation/networking/device_drivers/ethernet/mellanox/mlx5),
+/// and those of the same name in other drivers. The selection, and the rule that any storm error counts, come from a
+/// survey of node monitors; none of them publishes a limit for the others, which are reported as they grow.
 const RULES: &[Rule] = &[
     Rule {
         counter: "link_down_events_phy",
         class: Some(("nic-link-flap", Role::Root, 0.7)),
     },
-    // It sent pauses for so long that it gave up and dropped: its host does not take what it receives.
+    // The port sent pauses for so long that it gave up and dropped packets: its host does not take what it receives.
     Rule {
         counter: "tx_pause_storm_error_events",
         class: Some(("nic-fault", Role::Root, 0.6)),
@@ -74,17 +74,17 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// Whether a statistic of a driver is read at all.
+/// True if a driver statistic is read.
 pub(super) fn is_wanted(counter: &str) -> bool {
     is_pause(counter) || RULES.iter().any(|rule| rule.counter == counter)
 }
 
-/// Time that a port stood still because somebody asked for it, microseconds: `rx_prio3_pause_duration`.
+/// True for counters of time that a port was paused, microseconds, such as `rx_prio3_pause_duration`.
 pub(super) fn is_pause(counter: &str) -> bool {
     counter.ends_with("_pause_duration")
 }
 
-/// One thing that is different.
+/// Changed value to report.
 #[derive(Debug, PartialEq)]
 pub(super) struct Change {
     pub(super) device: String,
@@ -94,7 +94,7 @@ pub(super) struct Change {
     pub(super) marks: Vec<Mark>,
 }
 
-/// What is different from the look before. A counter at the end of its range is not known.
+/// Returns the changes since the previous poll. A counter at the end of its range is unknown and not compared.
 pub(super) fn changes(before: &Look, now: &Look) -> Vec<Change> {
     let mut found = Vec::new();
     for (device, old) in before {
@@ -139,7 +139,7 @@ pub(super) fn changes(before: &Look, now: &Look) -> Vec<Change> {
     found
 }
 
-/// Whether a change is worth reporting, and what it says. Recovery is reported without a mark.
+/// Returns unit and classification of a change, or none if it is not reported. Recovery has no classification.
 fn judge(metric: &str, was: f64, value: f64) -> Option<(&'static str, Vec<Mark>)> {
     let (short, _) = metric.split_once(" port ").unwrap_or((metric, ""));
     let one = |class, role, confidence| vec![mark(class, role, confidence, short)];
@@ -150,12 +150,12 @@ fn judge(metric: &str, was: f64, value: f64) -> Option<(&'static str, Vec<Mark>)
         "nic.port_rate" => Some(("gigabits-per-second", Vec::new())),
         "nic.operstate_up" if value == 0.0 => Some(("bool", one("nic-link-down", Role::Root, 0.8))),
         "nic.operstate_up" => Some(("bool", Vec::new())),
-        // A counter that went back was reset; nothing is known of what it missed.
+        // A counter that decreased was reset; growth before the reset is unknown.
         _ if value < was => None,
-        // What the watch over time judges.
+        // `Watch` evaluates pause times.
         _ if is_pause(short) => None,
         "nic.link_downed" => Some(("count", one("nic-link-flap", Role::Root, 0.7))),
-        // Down and up again between two looks counts two.
+        // A link that goes down and up between two polls counts two changes.
         "nic.carrier_changes" if value - was >= 2.0 => Some(("count", one("nic-link-flap", Role::Root, 0.6))),
         "nic.local_link_integrity_errors" | "nic.excessive_buffer_overrun_errors" | "nic.rnr_nak_retry_err" => {
             Some(("count", one("nic-fault", Role::Confirmation, 0.5)))
@@ -173,7 +173,7 @@ fn judge(metric: &str, was: f64, value: f64) -> Option<(&'static str, Vec<Mark>)
     }
 }
 
-/// Counters of which nothing is known any more: they stand at the end of their range, or went back.
+/// Reports counters with unknown growth: they reached the end of their range, or were reset.
 pub(super) fn lost(before: &Look, now: &Look) -> Vec<(String, String)> {
     let mut told = Vec::new();
     for (device, new) in now {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// One RDMA device and one interface, as sysfs shows them.
+/// Builds a sysfs tree with one RDMA device and one interface.
 fn fixture() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let port = dir.path().join("class/infiniband/mlx5_0/ports/1");
@@ -23,7 +23,7 @@ fn fixture() -> tempfile::TempDir {
     dir
 }
 
-/// What a collector sees that looks for the first time.
+/// Returns the first poll of a new tree.
 fn look(sysfs: &Path) -> Look {
     again(&mut Tree::new(sysfs))
 }
@@ -210,7 +210,7 @@ fn a_counter_that_ends_or_goes_back_is_a_gap() {
         "counters of mlx5_0 were reset: nic.link_downed port 1 from 3 to 1; what they missed is not known",
     ];
     assert_eq!(told.iter().map(|(_, what)| what.as_str()).collect::<Vec<_>>(), wanted);
-    // It stands there: no more news, and what comes after a reset is no growth.
+    // The counter does not move: no new report, and its value after a reset is not growth.
     let known = remember(before, now);
     assert_eq!(lost(&known, &look(dir.path())), []);
     fs::write(counters.join("symbol_error"), "5\n").unwrap();

@@ -1,4 +1,4 @@
-//! The adapters of a sysfs tree, with the files open that are read at every look.
+//! Adapters of a sysfs tree, with the files open that are read at every poll.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{Look, entries, known, name};
 use crate::collectors::kept::{Kept, first_number};
 
-/// Error counters of an RDMA port, whose every increase is reported.
+/// Error counters of an RDMA port.
 const COUNTERS: [(&str, &str); 12] = [
     ("counters", "link_downed"),
     ("counters", "link_error_recovery"),
@@ -23,27 +23,27 @@ const COUNTERS: [(&str, &str); 12] = [
     ("hw_counters", "roce_slow_restart"),
 ];
 
-/// States of an RDMA port: "4: ACTIVE", "5: LinkUp", "400 Gb/sec (4X NDR)".
+/// State files of an RDMA port: "4: ACTIVE", "5: LinkUp", "400 Gb/sec (4X NDR)".
 const STATES: [(&str, &str); 3] = [
     ("state", "nic.port_state"),
     ("phys_state", "nic.phys_state"),
     ("rate", "nic.port_rate"),
 ];
 
-/// Looks from one listing of everything to the next. Devices that come or go are seen at once; ports and files are not.
+/// Polls between two full listings. Added and removed devices are found at every poll; ports and files are not.
 const LIST_EVERY: u32 = 10;
 
-/// Values whose files are kept open; adapters with hundreds of virtual functions have more, which are opened at each look.
+/// Most files that stay open; adapters with hundreds of virtual functions have more, which are opened at each poll.
 const KEPT: usize = 512;
 
-/// What a file holds.
+/// Format of a file.
 #[derive(Debug, Clone, Copy)]
 enum Form {
-    /// A number, and whatever comes after it.
+    /// Number, with any text after it.
     Number,
-    /// A number that stands still at the end of its range.
+    /// Number that does not grow beyond the end of its range.
     Counter,
-    /// The word of an interface's state.
+    /// Operational state of an interface, as a word.
     Operstate,
 }
 
@@ -62,7 +62,7 @@ struct Value {
     metric: String,
     form: Form,
     file: Kept,
-    /// What it told at the last look.
+    /// Value at the last poll.
     told: Option<f64>,
 }
 
@@ -71,22 +71,22 @@ struct Adapter {
     values: Vec<Value>,
 }
 
-/// The tree.
+/// Adapters of a sysfs tree.
 #[derive(Debug)]
 pub(super) struct Tree {
     rdma: PathBuf,
     net: PathBuf,
-    /// Names of the entries of both folders at the last listing.
+    /// Entries of both folders at the last listing.
     listed: (Vec<PathBuf>, Vec<PathBuf>),
-    /// Looks until the next listing.
+    /// Polls until the next listing.
     left: u32,
     adapters: BTreeMap<String, Adapter>,
-    /// What kind of adapter each RDMA device is, as it says itself: only like ones are compared.
+    /// Adapter model (`hca_type`) by RDMA device; only ports of one model are compared.
     models: BTreeMap<String, String>,
 }
 
 impl Tree {
-    /// Nothing is read before the first look.
+    /// Creates a tree without reading.
     pub(super) fn new(sysfs: &Path) -> Self {
         Self {
             rdma: sysfs.join("class/infiniband"),
@@ -98,12 +98,12 @@ impl Tree {
         }
     }
 
-    /// Kinds of adapters by device, as of the last look.
+    /// Returns the adapter model by device, as of the last listing.
     pub(super) fn models(&self) -> &BTreeMap<String, String> {
         &self.models
     }
 
-    /// Reads every value; says whether anything is different from the look before.
+    /// Reads every value. Returns true if any differs from the previous poll.
     pub(super) fn refresh(&mut self) -> bool {
         let found = (entries(&self.rdma), entries(&self.net));
         self.left = self.left.saturating_sub(1);
@@ -123,8 +123,8 @@ impl Tree {
         differs
     }
 
-    /// Every value that could be read at the last look. A device without any is still there, and its absence later is a
-    /// change.
+    /// Returns every value that could be read at the last poll. A device without values is included, so that its later
+    /// absence is a change.
     pub(super) fn values(&self) -> Look {
         let told = |adapter: &Adapter| {
             let values = adapter.values.iter();
@@ -149,7 +149,7 @@ impl Tree {
             }
         }
         for interface in interfaces {
-            // Only interfaces with a device behind them: containers make and drop virtual ones all day.
+            // Only interfaces with a device: containers create and remove virtual ones all the time.
             if !interface.join("device").exists() {
                 continue;
             }

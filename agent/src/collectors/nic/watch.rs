@@ -1,5 +1,5 @@
-//! What only time and comparison show: links that come and go, ports that stand still because somebody pauses them, ports that
-//! run slower than their like.
+//! Findings that need several polls or a comparison: link flaps, pause storms, ports that are slower than others of
+//! their model.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -10,24 +10,24 @@ use super::judge::{Change, is_pause};
 use super::{ACTIVE, Look};
 use crate::collectors::mark;
 
-/// Times that a link goes down within the window for it to be flapping, and the window: the rule of gpud, which is for
-/// InfiniBand and asks for 25 s of silence besides.
+/// Link losses within the window that count as flapping, and the window: the rule of gpud, which is for InfiniBand and
+/// also requires 25 s of silence.
 const FLAPS: usize = 3;
 const FLAP_WINDOW: Duration = Duration::from_secs(12 * 3600);
-/// Part of the time that a port is paused from which on it is a storm. Nobody publishes a limit: half the time is half the
-/// bandwidth.
+/// Part of the time paused from which a port is in a pause storm. No source publishes a limit: half the time is half
+/// the bandwidth.
 const STORM: f64 = 0.5;
-/// Below this, it is over again.
+/// Part below which the storm has ended.
 const CALM: f64 = 0.1;
-/// From one report of a counter that merely grows to the next.
+/// Shortest time between two reports of a counter without a class.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// What was seen so far.
+/// State of the polls so far.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     links: BTreeMap<(String, String), Link>,
     pauses: BTreeMap<(String, String), Pause>,
-    /// Ports that were told to be slower than their like.
+    /// True for ports that are reported as slower than others of their model.
     slow: BTreeMap<(String, String), bool>,
     told: BTreeMap<(String, String), Instant>,
 }
@@ -46,7 +46,7 @@ struct Pause {
 }
 
 impl Watch {
-    /// Whether a change is worth telling now. What has a class always is.
+    /// True if a change is reported now. A change with a class always is.
     pub(super) fn is_news(&mut self, change: &Change, now: Instant) -> bool {
         if !change.marks.is_empty() || change.unit != "count" {
             return true;
@@ -62,7 +62,7 @@ impl Watch {
         again
     }
 
-    /// What this look shows beside the ones before. `models` tells which devices are alike.
+    /// Takes a poll and returns the findings. `models` gives the adapter model of each device.
     pub(super) fn look(&mut self, look: &Look, models: &BTreeMap<String, String>, now: Instant) -> Vec<Change> {
         let here = |key: &(String, String)| look.contains_key(&key.0);
         self.links.retain(|key, _| here(key));
@@ -118,7 +118,7 @@ impl Watch {
         let pause = self.pauses.entry(key.clone()).or_insert(fresh);
         let (paused, elapsed) = (micros - pause.micros, now.saturating_duration_since(pause.at));
         (pause.micros, pause.at) = (micros, now);
-        // A counter that was reset says nothing of this stretch; neither does no time.
+        // After a counter reset, or without elapsed time, the share is unknown.
         if paused.is_nan() || !(0.0..f64::INFINITY).contains(&paused) || elapsed.is_zero() {
             return None;
         }
@@ -127,7 +127,7 @@ impl Watch {
         if storm == std::mem::replace(&mut pause.storm, storm) {
             return None;
         }
-        // A port that asks for pauses does not get rid of what it receives; one that is paused suffers from another.
+        // A port that sends pauses does not get rid of what it receives; one that is paused suffers from another.
         let class = if key.1.starts_with("nic.tx_") {
             "nic-fault"
         } else {
@@ -143,7 +143,7 @@ impl Watch {
         })
     }
 
-    /// Active ports that run slower than another of the same model.
+    /// Finds active ports that are slower than another of the same model.
     fn peers(&mut self, look: &Look, models: &BTreeMap<String, String>) -> Vec<Change> {
         let mut most: BTreeMap<&str, f64> = BTreeMap::new();
         let mut ports = Vec::new();
@@ -177,7 +177,7 @@ impl Watch {
             }
             seen.insert(key, slow);
         }
-        // A port that is down is not slow; what it was is forgotten.
+        // The state of ports that are not active is forgotten.
         self.slow = seen;
         found
     }
@@ -242,7 +242,7 @@ mod tests {
         );
         assert_eq!((next("rx", 0.9), next("rx", 0.2)), (vec![], vec![]));
         assert_eq!(told(&next("rx", 0.0)), [("ens1", "nic.rx_prio3_paused", None)]);
-        // Reset: nothing is known of this stretch.
+        // A reset: the share of this interval is unknown.
         assert_eq!(next("rx", -5.0), []);
         next("tx", 0.0);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Asking the driver of an NVMe disk for a log page: the one command that is sent only reads.
+//! Log page command of an NVMe disk's driver; the one command that is sent only reads.
 
 use std::fs::File;
 use std::io;
@@ -7,16 +7,16 @@ use std::path::Path;
 
 use super::page::PAGE_BYTES;
 
-/// `Get Log Page` of the NVM Express base specification.
+/// Opcode of `Get Log Page` in the NVM Express base specification.
 const GET_LOG_PAGE: u8 = 0x02;
-/// The page with the health of the controller.
+/// Log page with the health of the controller.
 const HEALTH: u32 = 0x02;
-/// All namespaces: the page is the controller's.
+/// All namespaces, because the page is the controller's.
 const ALL: u32 = u32::MAX;
-/// After this the driver gives the command up.
+/// Time after which the driver aborts the command, milliseconds.
 const DEADLINE_MS: u32 = 5_000;
 
-/// `struct nvme_admin_cmd` of `linux/nvme_ioctl.h`.
+/// Layout of `struct nvme_admin_cmd` in `linux/nvme_ioctl.h`.
 #[repr(C)]
 #[derive(Debug, Default)]
 struct Command {
@@ -34,10 +34,10 @@ struct Command {
     result: u32,
 }
 
-/// `NVME_IOCTL_ADMIN_CMD`: read and write, the size of the command, `N`, 0x41.
+/// Request `NVME_IOCTL_ADMIN_CMD`: read and write, the size of the command, `N`, 0x41.
 const ADMIN: u64 = 3 << 30 | (size_of::<Command>() as u64) << 16 | 0x4e << 8 | 0x41;
 
-/// The health page of the controller behind a device file, `/dev/nvme0`. It takes the right to administer the system.
+/// Reads the health page of the controller behind a device file such as `/dev/nvme0`. Requires CAP_SYS_ADMIN.
 pub(super) fn health(device: &Path) -> io::Result<[u8; PAGE_BYTES]> {
     let file = File::open(device)?;
     let mut page = [0_u8; PAGE_BYTES];
@@ -47,13 +47,13 @@ pub(super) fn health(device: &Path) -> io::Result<[u8; PAGE_BYTES]> {
         namespace: ALL,
         address: page.as_mut_ptr().expose_provenance() as u64,
         data_bytes: words * 4,
-        // How many words are wanted, less one, above the number of the page.
+        // Number of words less one, above the number of the page.
         words_10_15: [(words - 1) << 16 | HEALTH, 0, 0, 0, 0, 0],
         timeout_ms: DEADLINE_MS,
         ..Command::default()
     };
-    // SAFETY: the command has the layout of the kernel's own; the kernel writes no more than `data_bytes` to `address`, which
-    // are there, and both live until the call returns.
+    // SAFETY: the command has the layout of the kernel's own; the kernel writes at most `data_bytes` to `address`,
+    // where that many are allocated, and both live until the call returns.
     let status = unsafe { libc::ioctl(file.as_raw_fd(), ADMIN as _, &raw mut command) };
     match status {
         0 => Ok(page),
@@ -66,7 +66,7 @@ pub(super) fn health(device: &Path) -> io::Result<[u8; PAGE_BYTES]> {
 mod tests {
     use super::*;
 
-    /// The number that the kernel's header gives, and what is no disk.
+    /// Compares with the number of the kernel's header, and tries files that are not disks.
     #[test]
     fn the_command_is_the_kernels_and_what_is_no_disk_refuses_it() {
         assert_eq!((size_of::<Command>(), ADMIN), (72, 0xc048_4e41));

@@ -1,7 +1,7 @@
-//! NVMe disks: what each says of its own health, by the SMART log page of its controller.
+//! NVMe disks: health from the SMART log page of each controller.
 //!
-//! The question goes through the disk's driver, which may wait for a disk that is stuck: it has a thread of its own, and is
-//! asked once a minute. It only reads. Absent: recorded trees, log pages of vendors, SATA and SAS disks.
+//! The command goes through the disk's driver, which may wait for a stuck disk: the collector has a thread of its own
+//! and reads once a minute. It only reads. Absent: recorded trees, vendor log pages, SATA and SAS disks.
 
 mod admin;
 mod page;
@@ -20,22 +20,22 @@ use crate::clock;
 use crate::intake::Intake;
 use page::PAGE_BYTES;
 
-/// Between two looks.
+/// Poll interval of the disks.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// Disks that are asked.
+/// Most disks that are read.
 const DISKS: usize = 64;
 
-/// Readings that a person wants to see beside any finding about a disk.
+/// Readings that are added to every finding about a disk.
 const BESIDE: &[&str] = &["nvme.spare_percent", "nvme.percentage_used", "nvme.temperature"];
 
-/// What readings of a disk mean.
+/// Returns the threshold rules of disks.
 pub(super) fn rules() -> &'static [Threshold] {
     static RULES: LazyLock<Vec<Threshold>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
     &RULES
 }
 
-/// Everything the collector needs.
+/// Collector of the health of NVMe disks.
 #[derive(Debug)]
 pub(crate) struct Nvme {
     pub(crate) sysfs_root: PathBuf,
@@ -44,7 +44,7 @@ pub(crate) struct Nvme {
 }
 
 impl Nvme {
-    /// Until asked to stop.
+    /// Polls the disks until `stop` is set.
     pub(crate) fn run(self) {
         let mut judge = Judge::new(rules(), BESIDE);
         let mut told = false;
@@ -60,7 +60,7 @@ impl Nvme {
         }
     }
 
-    /// Asks every disk; gives the first that did not answer.
+    /// Reads every disk. Returns the first one that failed.
     fn look(
         &self,
         judge: &mut Judge,
@@ -90,7 +90,7 @@ impl Nvme {
         refused
     }
 
-    /// Controllers by name, `nvme0`: the name under which PCI devices are spoken of as well.
+    /// Returns the controllers by name, such as `nvme0`, which also names the PCI device in evidence.
     fn disks(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.sysfs_root.join("class/nvme"));
         let entries = entries.into_iter().flatten().flatten();

@@ -1,11 +1,12 @@
-//! The SMART / health information page of an NVMe controller, as the NVM Express base specification lays it out (log page 02h).
+//! SMART / health information page of an NVMe controller, as laid out by the NVM Express base specification (log page
+//! 02h).
 
 use crate::collectors::judge::Readings;
 
-/// Bytes of the page.
+/// Length of the page, bytes.
 pub(super) const PAGE_BYTES: usize = 512;
 
-/// Bits of the critical warning, from the lowest.
+/// Names of the critical-warning bits, from the lowest.
 const WARNINGS: [&str; 6] = [
     "nvme.spare_low",
     "nvme.temperature_warning",
@@ -15,7 +16,7 @@ const WARNINGS: [&str; 6] = [
     "nvme.persistent_memory_unreliable",
 ];
 
-/// What the page tells.
+/// Decodes the page.
 pub(super) fn read(page: &[u8; PAGE_BYTES]) -> Readings {
     let mut readings = Readings::new();
     let mut put = |name: &str, value: f64| {
@@ -25,7 +26,7 @@ pub(super) fn read(page: &[u8; PAGE_BYTES]) -> Readings {
         put(name, f64::from(page[0] >> bit & 1));
     }
     let kelvin = u16::from_le_bytes([page[1], page[2]]);
-    // 0 is not known.
+    // 0 means unknown.
     if kelvin > 0 {
         put("nvme.temperature", f64::from(kelvin) - 273.0);
     }
@@ -36,13 +37,13 @@ pub(super) fn read(page: &[u8; PAGE_BYTES]) -> Readings {
     readings
 }
 
-/// A counter of 16 bytes, the lowest first.
+/// Decodes a counter of 16 bytes, little-endian.
 fn counter(page: &[u8; PAGE_BYTES], at: usize) -> f64 {
     let bytes = page.get(at..at + 16).and_then(|bytes| bytes.try_into().ok());
     bytes.map_or(f64::NAN, |bytes| u128::from_le_bytes(bytes) as f64)
 }
 
-/// A page without a fault: 35 degrees, all spare there, 3 percent used.
+/// Returns a page without a fault: 35 degrees, all spare left, 3 percent used.
 #[cfg(test)]
 pub(super) fn healthy() -> [u8; PAGE_BYTES] {
     let mut page = [0; PAGE_BYTES];

@@ -1,8 +1,9 @@
-//! Optical modules of network interfaces: how warm they are, how much light each lane sends and receives, against what the
-//! module itself calls too much or too little.
+//! Optical modules of network interfaces: temperature, and sent and received power of each lane, against the module's
+//! own limits.
 //!
-//! A module is asked over a bus of a few kilobytes a second that may be stuck: it has a thread of its own, and is asked once
-//! a minute. Cables without light tell none. Absent: modules of InfiniBand ports without a network interface, recorded trees.
+//! A module is read over a bus of a few kilobytes a second that may be stuck: the collector has a thread of its own and
+//! reads once a minute. Copper cables report no light. Absent: modules of InfiniBand ports without a network interface,
+//! recorded trees.
 
 mod module;
 mod netlink;
@@ -20,23 +21,23 @@ use crate::clock;
 use crate::intake::Intake;
 use netlink::Modules;
 
-/// Between two looks.
+/// Poll interval of the modules.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// Readings that a person wants to see beside any finding about a module.
+/// Readings that are added to every finding about a module.
 const BESIDE: &[&str] = &[
     "nic.module_temperature",
     "nic.module_rx_power_least",
     "nic.module_tx_power_least",
 ];
 
-/// What readings of a module mean.
+/// Returns the threshold rules of modules.
 pub(super) fn rules() -> &'static [Threshold] {
     static RULES: LazyLock<Vec<Threshold>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
     &RULES
 }
 
-/// Everything the collector needs.
+/// Collector of optical modules.
 #[derive(Debug)]
 pub(crate) struct Optics {
     pub(crate) sysfs_root: PathBuf,
@@ -45,7 +46,7 @@ pub(crate) struct Optics {
 }
 
 impl Optics {
-    /// Until asked to stop.
+    /// Polls the modules until `stop` is set.
     pub(crate) fn run(self) {
         let mut modules = match Modules::open() {
             Ok(modules) => modules,
@@ -66,7 +67,7 @@ impl Optics {
         }
     }
 
-    /// Those with a device behind them.
+    /// Returns the interfaces with a device.
     fn interfaces(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.sysfs_root.join("class/net"))
             .into_iter()

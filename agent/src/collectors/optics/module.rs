@@ -1,18 +1,18 @@
-//! What a module says of itself, from the pages of its memory. Pure.
+//! Readings of a module, decoded from the pages of its memory. Pure.
 //!
-//! The pages are those of SFF-8472 (SFP), SFF-8636 (QSFP to QSFP28) and CMIS (QSFP-DD, OSFP), at the offsets that the
-//! specifications give. Light is in units of a tenth of a microwatt, temperature in 1/256 of a degree. Absent: voltage, bias
+//! The pages are those of SFF-8472 (SFP), SFF-8636 (QSFP to QSFP28) and CMIS (QSFP-DD, OSFP), at the offsets of the
+//! specifications. Power is in units of a tenth of a microwatt, temperature in 1/256 of a degree. Absent: voltage, bias
 //! currents, modules of more than eight lanes.
 
 use crate::collectors::judge::Readings;
 
-/// A page of 128 bytes of a module's memory.
+/// Page of 128 bytes of a module's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Page {
     /// Address on the module's bus.
     pub(super) bus: u8,
     pub(super) page: u8,
-    /// Whether it is the half that every page shares.
+    /// True for the lower half, which all pages share.
     pub(super) lower: bool,
 }
 
@@ -22,10 +22,11 @@ const LOWER: Page = Page {
     lower: true,
 };
 
-/// Bytes of a page.
+/// Length of a page, bytes.
 pub(super) const BYTES: usize = 128;
 
-/// Where each family keeps what is read. Offsets are those of the specifications: the upper half of a page begins at 128.
+/// Locations of the readings in one module family. Offsets are those of the specifications: the upper half of a page
+/// begins at 128.
 struct Map {
     now: Page,
     temperature: usize,
@@ -92,7 +93,7 @@ const CMIS: Map = Map {
     tx_low: 182,
 };
 
-/// By the identifier that is the first byte of every module (SFF-8024).
+/// Returns the map for the identifier, the first byte of every module (SFF-8024).
 fn map(identifier: u8) -> Option<&'static Map> {
     match identifier {
         0x03 => Some(&SFP),
@@ -102,9 +103,9 @@ fn map(identifier: u8) -> Option<&'static Map> {
     }
 }
 
-/// What a module tells; `page` gives a page of its memory where it has it. A module without light, as a copper cable, has
-/// no limits for it and tells none. Of lanes that are not used, which send and receive nothing, none is judged, unless it is
-/// all of them.
+/// Decodes a module; `page` returns a page of its memory, or none if the module lacks it. A module without light, such
+/// as a copper cable, has no power limits and no power readings. Unused lanes, which read 0, are left out unless all
+/// lanes read 0.
 pub(super) fn read(mut page: impl FnMut(Page) -> Option<Vec<u8>>) -> Readings {
     let mut readings = Readings::new();
     let Some(lower) = page(LOWER) else { return readings };
@@ -127,7 +128,7 @@ pub(super) fn read(mut page: impl FnMut(Page) -> Option<Vec<u8>>) -> Readings {
             readings.insert(name.to_owned(), value);
         }
     };
-    // One that stands at exactly 0 is not measured.
+    // A value of exactly 0 is not measured.
     let measured = |raw: &u16| *raw != 0;
     put(
         "nic.module_temperature",
@@ -254,7 +255,7 @@ mod tests {
         assert_eq!(cold.told(), [("temperature".to_owned(), -5.0)]);
     }
 
-    /// Foreign memory: pages that are missing, short or nonsense.
+    /// Foreign memory: pages that are missing, short or invalid.
     #[test]
     fn what_a_module_does_not_have_is_not_known() {
         assert!(read(|_| None).is_empty());

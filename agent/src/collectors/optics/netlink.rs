@@ -1,5 +1,5 @@
-//! Asks the kernel for pages of a module's memory: what `ethtool -m` reads, over generic netlink (Linux 5.13 and later), which
-//! knows the pages of modules of every family. Needs CAP_NET_ADMIN.
+//! Reads pages of a module's memory from the kernel, as `ethtool -m` does, over generic netlink (Linux 5.13 and later),
+//! which knows the pages of every module family. Requires CAP_NET_ADMIN.
 //!
 //! A message is a header of 16 bytes, one of 4, and attributes: length, type and value, each padded to four bytes
 //! (linux/netlink.h, linux/genetlink.h, linux/ethtool_netlink.h).
@@ -16,7 +16,7 @@ use super::module::{BYTES, Page};
 /// Message types of the kernel: an error or the acknowledgement of a request, and the controller of families.
 const ERROR: u16 = 2;
 const CONTROLLER: u16 = 16;
-/// NLM_F_REQUEST.
+/// Flag NLM_F_REQUEST.
 const REQUEST: u16 = 1;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
@@ -32,12 +32,12 @@ const EEPROM_BUS: u16 = 6;
 const EEPROM_DATA: u16 = 7;
 const HEADER_DEVICE: u16 = 2;
 const NESTED: u16 = 1 << 15;
-/// Bytes of the headers before the first attribute.
+/// Length of the headers before the first attribute, bytes.
 const HEADERS: usize = 20;
-/// Longest wait for an answer: a module's bus is slow, and may be stuck.
+/// Longest wait for an answer, because a module's bus is slow and may be stuck.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// A socket to the kernel.
+/// Netlink socket for module memory.
 #[derive(Debug)]
 pub(super) struct Modules {
     socket: OwnedFd,
@@ -46,7 +46,7 @@ pub(super) struct Modules {
 }
 
 impl Modules {
-    /// Fails where the kernel does not know the questions.
+    /// Opens the socket. Fails if the kernel lacks the ethtool family.
     pub(super) fn open() -> io::Result<Self> {
         let protocol = Some(netlink::GENERIC);
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
@@ -64,7 +64,7 @@ impl Modules {
         Ok(modules)
     }
 
-    /// A page of the module of an interface. An error where there is no module, or it does not have the page.
+    /// Reads a page of an interface's module. Fails if there is no module, or it lacks the page.
     pub(super) fn page(&mut self, interface: &str, page: Page) -> io::Result<Vec<u8>> {
         let mut device = Vec::new();
         attribute(&mut device, HEADER_DEVICE, format!("{interface}\0").as_bytes());
@@ -82,7 +82,7 @@ impl Modules {
             .ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// The attributes of the answer to a question.
+    /// Sends a request and returns the attributes of its answer.
     fn ask(&mut self, command: u8, attributes: &[u8]) -> io::Result<Vec<u8>> {
         self.sequence = self.sequence.wrapping_add(1);
         let length = u32::try_from(HEADERS + attributes.len()).unwrap_or(u32::MAX);
@@ -90,7 +90,7 @@ impl Modules {
         message.extend(self.family.to_ne_bytes());
         message.extend(REQUEST.to_ne_bytes());
         message.extend(self.sequence.to_ne_bytes());
-        // The kernel knows who asks.
+        // Port id 0: the kernel fills in the sender.
         message.extend([0; 4]);
         message.extend([command, 1, 0, 0]);
         message.extend(attributes);
@@ -99,7 +99,7 @@ impl Modules {
         loop {
             let (got, _) = recv(&self.socket, buffer.as_mut_slice(), RecvFlags::empty())?;
             let answer = buffer.get(..got).unwrap_or_default();
-            // One that comes late answers an earlier question.
+            // A late answer belongs to an earlier request.
             if number(answer, 8) == Some(self.sequence) {
                 return attributes_of(answer);
             }
@@ -112,7 +112,7 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(word))
 }
 
-/// What stands behind the headers of a message, or the error that it tells.
+/// Returns the bytes behind the headers of a message, or the error that it carries.
 fn attributes_of(message: &[u8]) -> io::Result<Vec<u8>> {
     let kind = message.get(4..6).and_then(|bytes| bytes.try_into().ok());
     if kind.map(u16::from_ne_bytes) == Some(ERROR) {
@@ -133,7 +133,7 @@ fn attribute(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
     to.resize(to.len().next_multiple_of(4), 0);
 }
 
-/// The value of the first attribute of this type.
+/// Returns the value of the first attribute of this type.
 fn find(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
     loop {
         let half = |at: usize| Some(u16::from_ne_bytes(attributes.get(at..at + 2)?.try_into().ok()?));
@@ -165,7 +165,7 @@ mod tests {
         for cut in 0..all.len() {
             assert_eq!(find(&all[..cut], 7), None, "{cut}");
         }
-        // Lengths that lie.
+        // Invalid lengths.
         assert_eq!(find(&[0, 0, 9, 0, 1, 2], 7), None);
         assert_eq!(find(&[0xff, 0xff, 7, 0], 7), None);
     }
@@ -180,7 +180,7 @@ mod tests {
         assert!(attributes_of(&[0xff; 12]).is_err());
     }
 
-    /// Whatever this machine has: interfaces without a module give an error and nothing worse.
+    /// On any machine an interface without a module gives an error and nothing worse.
     #[test]
     fn interfaces_of_this_machine_are_asked_without_harm() {
         let Ok(mut modules) = Modules::open() else { return };

@@ -1,8 +1,8 @@
-//! PCI devices that training depends on: GPUs, network adapters, NVSwitches, disks. Width and speed of their links, and the
-//! errors that both ends of each link count (AER), by type (`types`): a finding names those that have grown.
+//! PCI devices that training depends on: GPUs, network adapters, NVSwitches, disks. Width and speed of their links, and
+//! the errors that both ends of each link count (AER), by type (`types`): a finding names the types that have grown.
 //!
-//! It is read from sysfs, so it is known without any driver's library and where that library hangs. What readings mean is
-//! data (`thresholds.toml`). Absent: links above the next port, access control between devices.
+//! The values come from sysfs, so that they are available without a driver library, or while that library hangs. The
+//! rules are data (`thresholds.toml`). Absent: links above the next port, access control between devices.
 
 mod tree;
 mod types;
@@ -20,16 +20,16 @@ use crate::clock;
 use crate::intake::Intake;
 use tree::Tree;
 
-/// Readings that a person wants to see beside any finding about a device.
+/// Readings that are added to every finding about a device.
 const BESIDE: &[&str] = &["pci.link_width", "pci.link_speed"];
 
-/// What readings of a PCI device mean.
+/// Returns the threshold rules of PCI devices.
 pub(super) fn rules() -> &'static [Threshold] {
     static RULES: LazyLock<Vec<Threshold>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
     &RULES
 }
 
-/// Everything the collector needs.
+/// Collector of PCI devices.
 #[derive(Debug)]
 pub(crate) struct Pci {
     pub(crate) sysfs_root: PathBuf,
@@ -39,12 +39,12 @@ pub(crate) struct Pci {
 }
 
 impl Pci {
-    /// Until asked to stop.
+    /// Polls the devices until `stop` is set.
     pub(crate) fn run(self) {
         let mut tree = Tree::new(&self.sysfs_root);
         let mut judge = Judge::new(rules(), BESIDE);
         loop {
-            // Rates and durations are measured by a clock that nobody sets.
+            // Rates and durations are measured by the monotonic clock.
             self.look(&mut tree, &mut judge, clock::steady());
             if self.stop.wait(self.interval) {
                 return;

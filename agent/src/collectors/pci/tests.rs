@@ -8,7 +8,7 @@ use rankguard_model::NodeId;
 use super::*;
 use crate::collectors::testing::told;
 
-/// A recorded tree: a GPU and an adapter behind a port each, an adapter's virtual function, a sound card.
+/// Recorded tree: a GPU and an adapter behind a port each, a virtual function, a sound card.
 struct Machine {
     folder: tempfile::TempDir,
     pci: Pci,
@@ -74,7 +74,7 @@ impl Machine {
         put(&self.folder.path().join("devices/pci0000:00").join(port), file, text);
     }
 
-    /// What so many seconds show, with a look a second.
+    /// Polls once a second for this time and returns what is reported.
     fn told(&mut self, seconds: u64) -> Vec<String> {
         for second in 0..seconds {
             let now = clock::steady().after(Duration::from_secs(second));
@@ -83,7 +83,7 @@ impl Machine {
         self.pci.intake.drain().iter().map(told).collect()
     }
 
-    /// The types of errors that the findings of one look name.
+    /// Returns the error types in the findings of one poll.
     fn types(&mut self) -> Vec<String> {
         self.look(clock::steady());
         let told = self.pci.intake.drain().into_iter().flat_map(|sighting| sighting.marks);
@@ -140,7 +140,7 @@ fn a_card_in_a_narrow_slot_is_as_wide_as_it_can_be() {
     let mut machine = Machine::new();
     machine.port("0000:00:02.0", "max_link_width", "8\n");
     machine.put("0000:c1:00.0", "current_link_width", "8\n");
-    // What a link can be is read when the devices are listed.
+    // Link limits are read when the devices are listed.
     machine.tree = Tree::new(machine.folder.path());
     assert_eq!(machine.told(5), [""; 0]);
 }
@@ -165,7 +165,7 @@ fn errors_of_either_end_are_told_as_they_grow_and_corrected_ones_by_their_rate()
     assert_eq!(short(&told)[0].1, "pcie-corrected-errors");
 }
 
-/// The kernel counts them by type, and listing the devices anew forgets nothing.
+/// The kernel counts by type, and a new listing of the devices forgets nothing.
 #[test]
 fn a_finding_names_the_types_of_errors_that_have_grown() {
     let mut machine = Machine::new();
@@ -195,7 +195,7 @@ fn a_finding_names_the_types_of_errors_that_have_grown() {
     assert_eq!(machine.types(), ["pci.nonfatal_errors: TLP 3"]);
 }
 
-/// What is negative, saturated, garbage, all ones or gone is not known, which is no news.
+/// Values that are negative, saturated, invalid, all ones or gone are unknown and not reported.
 #[test]
 fn bad_files_are_not_known() {
     let mut machine = Machine::new();

@@ -1,4 +1,4 @@
-//! PCI devices of a sysfs tree, with the files open that are read at every look.
+//! PCI devices of a sysfs tree, with the files open that are read at every poll.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,16 @@ use super::types::Types;
 use crate::collectors::judge::Readings;
 use crate::collectors::kept::{Kept, first_number};
 
-/// Looks from one listing to the next: devices are hardly ever plugged in, and who misses one says so.
+/// Polls between two listings: devices are rarely hot-plugged, and a missing one is reported by its own collector.
 const LIST_EVERY: u32 = 30;
 
-/// Devices that are watched.
+/// Most devices that are watched.
 const DEVICES: usize = 128;
 
-/// Numbers beyond it are none: a device that does not answer any more reads as all ones.
+/// Greatest valid width: a device that no longer answers reads as all ones.
 const WIDTH_MAX: f64 = 32.0;
 
-/// Errors as the kernel counts them, each kind in a file of its own with a line for the sum.
+/// Files of the kernel's error counts: name, line of the sum, metric of the device, metric of its port.
 const ERRORS: [(&str, &str, &str, &str); 3] = [
     (
         "aer_dev_correctable",
@@ -40,14 +40,14 @@ const ERRORS: [(&str, &str, &str, &str); 3] = [
     ),
 ];
 
-/// What a file holds.
+/// Format of a file.
 #[derive(Debug, Clone, Copy)]
 enum Form {
-    /// Lanes.
+    /// Number of lanes.
     Width,
-    /// `32.0 GT/s PCIe`.
+    /// Speed such as `32.0 GT/s PCIe`.
     Speed,
-    /// A count behind this word.
+    /// Count behind this word.
     Sum(&'static str),
 }
 
@@ -69,7 +69,7 @@ struct Value {
     metric: &'static str,
     form: Form,
     file: Kept,
-    /// Of a file that counts errors.
+    /// Counts by type, for a file of errors.
     types: Types,
 }
 
@@ -95,19 +95,19 @@ impl Value {
     }
 }
 
-/// A device that is watched.
+/// Watched device with its open files.
 #[derive(Debug)]
 pub(super) struct Watched {
     /// PCI address with function: two ports of one card are two devices.
     pub(super) address: String,
     pub(super) device: Device,
-    /// What its link can be: it does not change.
+    /// Greatest width and speed of its link, which do not change.
     limits: Vec<(&'static str, f64)>,
     values: Vec<Value>,
 }
 
 impl Watched {
-    /// The types of the errors that a reading counts, as far as they have grown since this was last asked.
+    /// Returns the error types of a metric that have grown since the last call.
     pub(super) fn grown(&mut self, metric: &str) -> Option<String> {
         self.values
             .iter_mut()
@@ -116,7 +116,7 @@ impl Watched {
             .grown()
     }
 
-    /// Takes over what is remembered of the same device.
+    /// Takes over the error counts of the same device from the previous listing.
     fn remember(&mut self, before: Self) {
         for known in before.values {
             if let Some(value) = self.values.iter_mut().find(|value| value.metric == known.metric) {
@@ -126,7 +126,7 @@ impl Watched {
     }
 }
 
-/// The tree.
+/// PCI devices of a sysfs tree.
 #[derive(Debug)]
 pub(super) struct Tree {
     folder: PathBuf,
@@ -135,7 +135,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Nothing is read before the first look.
+    /// Creates a tree without reading.
     pub(super) fn new(sysfs: &Path) -> Self {
         Self {
             folder: sysfs.join("bus/pci/devices"),
@@ -144,7 +144,7 @@ impl Tree {
         }
     }
 
-    /// Every device, with what it tells now.
+    /// Returns every device with its present readings.
     pub(super) fn look(&mut self) -> impl Iterator<Item = (&mut Watched, Readings)> {
         self.left = self.left.saturating_sub(1);
         if self.left == 0 {
@@ -183,7 +183,7 @@ fn list(folder: &Path) -> Vec<Watched> {
     found.iter().filter_map(|path| watched(path)).take(DEVICES).collect()
 }
 
-/// A device of a kind that matters. Virtual functions share the link of their card.
+/// Returns a device of a watched kind; none for virtual functions, which share the link of their card.
 fn watched(path: &Path) -> Option<Watched> {
     let address = path.file_name()?.to_string_lossy().to_ascii_lowercase();
     let kind = kind(path).filter(|_| !path.join("physfn").exists())?;
@@ -193,7 +193,7 @@ fn watched(path: &Path) -> Option<Watched> {
         Form::Width,
         path.join("current_link_width"),
     )];
-    // A GPU lowers the speed of its link at idle; its own library tells whether it is idle.
+    // A GPU lowers its link speed at idle; only its own library reports whether it is idle.
     if kind != DeviceKind::Gpu {
         values.push(Value::new(
             "pci.link_speed",
@@ -231,7 +231,7 @@ fn watched(path: &Path) -> Option<Watched> {
     })
 }
 
-/// By the class of the device, as PCI numbers them.
+/// Returns the kind by the device's PCI class code.
 fn kind(path: &Path) -> Option<DeviceKind> {
     let read = |file: &str| fs::read_to_string(path.join(file)).unwrap_or_default();
     let nvidia = || read("vendor").trim() == "0x10de";
@@ -246,7 +246,7 @@ fn kind(path: &Path) -> Option<DeviceKind> {
     }
 }
 
-/// The name under which everything else speaks of the device.
+/// Returns the address under which the evidence of other collectors names the device.
 fn name(path: &Path, kind: DeviceKind, address: &str) -> String {
     let first = |folder: &str| {
         let entries = fs::read_dir(path.join(folder)).ok()?.flatten();

@@ -1,37 +1,37 @@
-//! Errors by type: which of those that a file of the kernel counts have grown. Pure.
+//! Error counts by type: the types in one sysfs file that have grown. Pure.
 
 use std::collections::BTreeMap;
 
-/// Types of one file; the kernel knows fewer.
+/// Most types of one file; the kernel has fewer.
 const TYPES: usize = 32;
-/// Bytes of a type's name; the kernel's are shorter.
+/// Longest name of a type, bytes; the kernel's are shorter.
 const NAME: usize = 32;
 
-/// What one file counts, by type: `BadTLP 3`.
+/// Error counts of one file by type, such as `BadTLP 3`.
 #[derive(Debug, Default)]
 pub(super) struct Types {
-    /// The sum of all when they were last read; nothing before.
+    /// Sum of all types at the last read; none before.
     sum: Option<f64>,
     now: BTreeMap<String, u64>,
-    /// As they stood when somebody last asked what has grown, or when they were first read.
+    /// Counts at the last call of [`Types::grown`], or at the first read.
     base: BTreeMap<String, u64>,
 }
 
 impl Types {
-    /// Takes the text of the file, whose sum is known; the text is read only where that is another one.
+    /// Takes the text of the file and its sum; the text is parsed only if the sum has changed.
     pub(super) fn take(&mut self, sum: f64, text: &str) {
         let before = self.sum.replace(sum);
         if before == Some(sum) {
             return;
         }
         self.now = counts(text);
-        // Errors of unknown age are no news; and a counter that was reset counts anew.
+        // Errors of unknown age are not reported, and a counter that was reset starts again.
         if before.is_none() || before.is_some_and(|before| sum < before) {
             self.base.clone_from(&self.now);
         }
     }
 
-    /// What has grown since this was last asked, the most first: `BadTLP 12, RxErr 3`.
+    /// Returns the growth since the last call, greatest first: `BadTLP 12, RxErr 3`.
     pub(super) fn grown(&mut self) -> Option<String> {
         let base = std::mem::replace(&mut self.base, self.now.clone());
         let grown = self.now.iter().map(|(name, count)| {
@@ -45,7 +45,7 @@ impl Types {
     }
 }
 
-/// The types of a file; sums are none.
+/// Parses the types of a file, without the sums.
 fn counts(text: &str) -> BTreeMap<String, u64> {
     let line = |line: &str| {
         let (name, count) = line.rsplit_once(' ')?;
@@ -60,7 +60,7 @@ fn counts(text: &str) -> BTreeMap<String, u64> {
 mod tests {
     use super::*;
 
-    /// As Linux writes `aer_dev_correctable`.
+    /// Formats `aer_dev_correctable` as Linux does.
     fn text(receiver: u64, tlp: u64) -> String {
         format!(
             "RxErr {receiver}\nBadTLP {tlp}\nBadDLLP 0\nRollover 0\nTOTAL_ERR_COR {}\n",
@@ -77,7 +77,7 @@ mod tests {
         types.take(23.0, &text(10, 13));
         assert_eq!(types.grown().as_deref(), Some("BadTLP 13, RxErr 3"));
         assert_eq!(types.grown(), None);
-        // With the driver the counters begin again.
+        // The counters start again with the driver.
         types.take(2.0, &text(2, 0));
         assert_eq!(types.grown(), None);
         types.take(3.0, &text(3, 0));

@@ -1,21 +1,21 @@
-//! Where a job's RAS threads listen: what `NCCL_RAS_ADDR` says, which is the job's own word.
+//! Addresses of a job's RAS threads, from the job's variable `NCCL_RAS_ADDR`.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
-/// Where they listen when nothing is said (`NCCL_RAS_CLIENT_PORT`).
+/// Default port (`NCCL_RAS_CLIENT_PORT`).
 const PORT: u16 = 28_028;
-/// Names the address.
+/// Variable with the address.
 const ADDRESS: &str = "NCCL_RAS_ADDR";
-/// `0` switches the threads off.
+/// Variable that switches the threads off with `0`.
 const ENABLED: &str = "NCCL_RAS_ENABLE";
 
-/// The addresses to try, for ranks with these variables besides those that the agent has itself. Empty where there are no
-/// such threads.
+/// Returns the addresses to try for ranks with these variables, which override the agent's own. Empty if RAS is
+/// switched off.
 ///
 /// # Errors
 ///
-/// In words: the address is none, or is not one of this node. A job must not send its agent elsewhere.
+/// A message: the address is invalid, or not one of this node. A job must not make its agent connect elsewhere.
 pub(super) fn of(vars: &BTreeMap<String, String>) -> Result<Vec<SocketAddr>, String> {
     let value = |name: &str| vars.get(name).cloned().or_else(|| std::env::var(name).ok());
     if value(ENABLED).is_some_and(|enabled| enabled.trim() == "0") {

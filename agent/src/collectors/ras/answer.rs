@@ -1,61 +1,61 @@
-//! The text that RAS answers with, read as foreign text: lines that are not understood are left out.
+//! Parser of the RAS text, treated as foreign: lines that are not understood are left out.
 
 use std::collections::BTreeMap;
 
-/// Troubles that are kept; more are counted. A job of thousands of ranks may have as many.
+/// Most troubles that are retained; more are counted. A job of thousands of ranks may have as many.
 const TROUBLES: usize = 256;
 
-/// What RAS says of a job.
+/// Parsed RAS answer about a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// Of NCCL; empty when it did not come that far.
+    /// Version of NCCL; empty if the answer ended before it.
     pub(super) version: String,
-    /// Whoever differs, in the order in which it is told.
+    /// Ranks and processes that differ, in the order of the answer.
     pub(super) troubles: Vec<Trouble>,
-    /// Those that found no room.
+    /// Number of troubles beyond the limit.
     pub(super) further: usize,
-    /// Whether the last part of an answer has come.
+    /// True if the last part of the answer was received.
     pub(super) whole: bool,
 }
 
-/// Somebody who differs from the others.
+/// Rank or process that differs from the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Trouble {
-    /// The rank and its communicator; a process as a whole has none.
+    /// Rank and communicator; none for a process as a whole.
     pub(super) member: Option<Member>,
-    /// Where it runs, as far as it is told: `process 483072 on 172.16.64.210, GPU 0`.
+    /// Process, node and GPU, as far as given: `process 483072 on 172.16.64.210, GPU 0`.
     pub(super) place: String,
     pub(super) what: What,
 }
 
-/// A rank of one communicator.
+/// Rank of one communicator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member {
-    /// Its number there, which is the job's own number only where all ranks are in it.
+    /// Number in the communicator, which is the job's rank only if all ranks are in it.
     pub(super) rank: u32,
-    /// The communicator's hash, 16 hex digits.
+    /// Hash of the communicator, 16 hex digits.
     pub(super) communicator: String,
-    /// How many ranks it has; 0 when that was not told.
+    /// Number of ranks in the communicator; 0 if unknown.
     pub(super) size: u32,
 }
 
-/// How it differs.
+/// Kind of difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
     /// RAS gave the process up: unreachable for a minute.
     Dead,
-    /// The process did not answer this question.
+    /// The process did not answer this query.
     Silent,
-    /// It has launched another number of operations than most.
+    /// The rank has launched another number of operations than most.
     Launched {
-        /// `AllReduce`; older versions say `collective`.
+        /// Operation such as `AllReduce`; older versions report `collective`.
         operation: String,
         launched: u64,
         most: u64,
     },
-    /// Its communicator is in another state than that of most.
+    /// The rank's communicator is in another state than that of most.
     Status { status: String, most: String },
-    /// NCCL reported an error to it.
+    /// NCCL reported an error to the rank.
     Error(String),
 }
 
@@ -70,7 +70,7 @@ impl Answer {
     }
 }
 
-/// What the lines that follow a heading are about.
+/// Subject of the lines that follow a heading.
 #[derive(Debug, Default)]
 enum Part {
     #[default]
@@ -79,26 +79,26 @@ enum Part {
     Processes(What),
     /// Ranks of a communicator that do not answer.
     Silent,
-    /// Ranks of a communicator with errors, and the one that the next lines share.
+    /// Ranks of a communicator with errors, and the error that the next lines share.
     Errors(String),
-    /// Ranks of a communicator that differ in one thing: what it is, and who has which.
+    /// Ranks of a communicator that differ in one value.
     Values(Values),
 }
 
-/// Who has which value of one thing. The first that is told is what most have.
+/// Values of one property by rank. The first one listed is that of most ranks.
 #[derive(Debug)]
 struct Values {
-    /// The operation that was counted; none where it is the status.
+    /// Counted operation; none if the property is the status.
     operation: Option<String>,
     most: Option<String>,
-    /// The value that the next lines share.
+    /// Value that the next lines share.
     shared: String,
 }
 
 #[derive(Debug, Default)]
 struct Reader {
     answer: Answer,
-    /// Ranks of each group of communicators, by the number it has in the table.
+    /// Ranks of each communicator, by the group's number in the table.
     sizes: BTreeMap<u32, u32>,
     communicator: Option<(String, u32)>,
     part: Part,
@@ -130,7 +130,7 @@ impl Reader {
         self.part = Part::Nothing;
     }
 
-    /// `0-1 (cf264af53edbe986) MISMATCH`: group, number in it, hash, what is wrong.
+    /// Parses `0-1 (cf264af53edbe986) MISMATCH`: group, number in it, hash, problem.
     fn heading(&mut self, heading: &str) {
         self.close();
         let mut words = heading.split_whitespace();
@@ -179,7 +179,7 @@ impl Reader {
         }
     }
 
-    /// `21 has launched up to operation 6649 -- GPU 5 managed by process 3487984 on node 172.16.64.213`.
+    /// Parses `21 has launched up to operation 6649 -- GPU 5 managed by process 3487984 on node 172.16.64.213`.
     fn rank(&mut self, line: &str) {
         let (says, place) = line.split_once(" -- ").unwrap_or((line, ""));
         let place = rank_place(place);
@@ -227,7 +227,7 @@ impl Reader {
 }
 
 impl Values {
-    /// The value in `have launched up to operation 6650`, `has status INIT`.
+    /// Parses the value in `have launched up to operation 6650`, `has status INIT`.
     fn take(&mut self, says: &str) -> String {
         let value = says.rsplit(' ').next().unwrap_or_default();
         let value = if says.contains("not launched any") { "0" } else { value };
@@ -251,10 +251,10 @@ impl Values {
     }
 }
 
-/// A row of the table of groups: its number and how many ranks each of its communicators has.
+/// Parses a row of the table of groups: its number and the ranks of each of its communicators.
 fn row(line: &str) -> Option<(u32, u32)> {
     let cells: Vec<&str> = line.split_whitespace().collect();
-    // Group, communicators, nodes, ranks per node, per communicator, in the group, status, errors.
+    // Columns: group, communicators, nodes, ranks per node, per communicator, in the group, status, errors.
     let [group, comms, _, _, ranks, _, _, _] = cells[..] else {
         return None;
     };
@@ -262,7 +262,7 @@ fn row(line: &str) -> Option<(u32, u32)> {
     Some((group.parse().ok()?, ranks.parse().ok()?))
 }
 
-/// `GPU 5 managed by process 3487984 on node 172.16.64.213`.
+/// Formats `GPU 5 managed by process 3487984 on node 172.16.64.213` as a place.
 fn rank_place(text: &str) -> String {
     match text.split_once(" managed by process ") {
         Some((gpu, process)) => format!("process {}, {gpu}", process.replacen(" on node ", " on ", 1)),
@@ -270,7 +270,7 @@ fn rank_place(text: &str) -> String {
     }
 }
 
-/// `3487984 on node 172.16.64.213 managing GPU 5`.
+/// Formats `3487984 on node 172.16.64.213 managing GPU 5` as a place.
 fn process_place(text: &str) -> String {
     let (process, gpus) = text.split_once(" managing ").unwrap_or((text, ""));
     let process = process.replacen(" on node ", " on ", 1);

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// In the form of NCCL's user guide and of `client_support.cc`, written by hand.
+/// Answer in the form of NCCL's user guide and of `client_support.cc`, written by hand.
 const ANSWER: &str = "\
 NCCL version 2.28.3 compiled with CUDA 13.0
 CUDA runtime version 13000, driver version 13000

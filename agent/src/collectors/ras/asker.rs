@@ -1,4 +1,4 @@
-//! Who asks RAS, when, and what becomes of the answer.
+//! Schedules RAS queries and reports their answers as evidence.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,20 +14,20 @@ use crate::intake::Intake;
 use crate::ranks::Roster;
 use crate::sighting::Sighting;
 
-/// Under which signature the answer is told; the controller knows it by this name.
+/// Signature of the evidence; the controller matches it by this name.
 const SIGNATURE: &str = "nccl.ras";
-/// Nodes of a job that ask, by their place in it: the second, should the first be the one that hangs.
+/// Number of nodes of a job that send queries, by their place in it: the second in case the first one hangs.
 const ASKERS: u32 = 2;
-/// From one question about a job to the next.
+/// Shortest time between two queries about one job.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Asks. Cheap to clone.
+/// Sender of RAS queries. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Asker {
     intake: Intake,
     roster: Roster,
     stop: Stop,
-    /// When each job was last asked about.
+    /// Time of the last query about each job.
     asked: Arc<Mutex<BTreeMap<JobId, Instant>>>,
 }
 
@@ -41,8 +41,8 @@ impl Asker {
         }
     }
 
-    /// A rank was found silent: its job is asked about, on a thread of its own, where that is this node's part and was not
-    /// done just now. The answer comes as evidence.
+    /// Queries the job of a silent rank, on a thread of its own, if this node is one of the job's first two and the
+    /// last query is older than [`AGAIN`]. The answer becomes evidence.
     pub(crate) fn rank_is_silent(&self, rank: &RankRef) {
         let Some((launch, _)) = self.roster.launch_of(rank) else {
             return;
@@ -84,7 +84,7 @@ impl Asker {
             let why = said.broken.unwrap_or_else(|| "the answer breaks off".to_owned());
             gap(why);
         }
-        // What is not whole may lack whoever differs.
+        // An incomplete answer may lack the ranks that differ.
         if answer.whole || !answer.troubles.is_empty() {
             self.intake.push(sighting(launch, &answer));
         }
@@ -134,7 +134,7 @@ mod tests {
         3 ranks have launched up to operation 12\n  \
         Rank 2 has launched up to operation 11 -- GPU 2 managed by process 7 on node 127.0.0.1\n\n";
 
-    /// What is told when somebody at the port gives this answer, to a node at this place in the job.
+    /// Returns the evidence if a listener gives this answer to a node at this place in the job.
     fn told(answer: &'static str, group_rank: u32) -> Vec<Sighting> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let node = NodeId::from("a");
@@ -146,7 +146,7 @@ mod tests {
         (order.world_size, order.group_rank) = (4, group_rank);
         asker.roster.expect(rank(0), 0, Arc::new(order));
         asker.rank_is_silent(&rank(0));
-        // Another rank of the same job: one question is enough.
+        // Another rank of the same job: one query is enough.
         asker.rank_is_silent(&rank(0));
         if group_rank >= ASKERS {
             return asker.intake.drain();

@@ -1,4 +1,4 @@
-//! The conversation: lines over TCP, a greeting from both sides, then one question, whose answer ends with the connection.
+//! RAS protocol: lines over TCP, a greeting from both sides, then one request; the answer ends with the connection.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,28 +6,28 @@ use std::time::{Duration, Instant};
 
 use crate::collectors::Stop;
 
-/// How this side greets; the version is the one that all released servers speak.
+/// Greeting of this side; the version is the one that all released servers speak.
 const GREETING: &[u8] = b"CLIENT PROTOCOL 2\n";
-/// How the other side begins its greeting.
+/// Start of the server's greeting.
 const GREETED: &str = "server protocol ";
-/// The question: verbose, so that every rank that differs is listed and not the first ten only.
+/// Request: verbose, so that every rank that differs is listed and not only the first ten.
 const QUESTION: &[u8] = b"VERBOSE STATUS\n";
-/// A greeting is shorter.
+/// Longest greeting, bytes.
 const GREETING_BYTES: usize = 256;
-/// How often a wait looks whether the agent ends.
+/// Interval at which a wait checks the stop flag.
 const HEAR: Duration = Duration::from_millis(100);
 
-/// How long and how much.
+/// Limits of one query.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// For a connection and a greeting. All processes of a node share the port, and a stopped one takes its part of the
-    /// connections.
+    /// Time for a connection and its greeting. All processes of a node share the port, and a stopped one still receives
+    /// its part of the connections.
     pub(super) greeting: Duration,
-    /// How often a connection is tried.
+    /// Number of attempts to connect.
     pub(super) tries: u32,
-    /// For the answer, which NCCL itself gives within 10 s.
+    /// Time for the answer, which NCCL itself sends within 10 s.
     pub(super) answer: Duration,
-    /// Bytes that are read of it.
+    /// Most bytes that are read of the answer.
     pub(super) bytes: usize,
 }
 
@@ -42,26 +42,26 @@ impl Default for Limits {
     }
 }
 
-/// What was said, as far as it came.
+/// Answer, as far as it was received.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) text: String,
-    /// Why it is not all, where it is not.
+    /// Cause if the answer is incomplete.
     pub(super) broken: Option<String>,
 }
 
-/// Why nothing was said.
+/// Reason for a missing answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Unheard {
-    /// Nobody listens there.
+    /// No listener at the port.
     Nobody,
-    /// Somebody does, and does not speak as NCCL does; in words.
+    /// The listener does not speak the RAS protocol; with a message.
     Foreign(String),
-    /// The agent ends.
+    /// The stop flag was set.
     Stopped,
 }
 
-/// Asks whoever listens at the first of these addresses where somebody does.
+/// Sends the request to the first of these addresses that has a listener.
 pub(super) fn ask(addresses: &[SocketAddr], limits: &Limits, stop: &Stop) -> Result<Said, Unheard> {
     let mut why = None;
     for _ in 0..limits.tries {
@@ -94,7 +94,7 @@ fn greet(address: &SocketAddr, limits: &Limits, stop: &Stop) -> Result<TcpStream
     stream.write_all(GREETING).map_err(failed)?;
     let mut greeted = Vec::new();
     let mut byte = [0];
-    // By single bytes: what follows the line belongs to the answer.
+    // Byte by byte, because the data after the line belongs to the answer.
     while !greeted.ends_with(b"\n") {
         match hear(&mut stream, &mut byte, until, stop) {
             Heard::Bytes(_) if greeted.len() < GREETING_BYTES => greeted.push(byte[0]),
@@ -138,7 +138,7 @@ fn question(mut stream: TcpStream, limits: &Limits, stop: &Stop) -> Result<Said,
 enum Heard {
     Bytes(usize),
     End,
-    /// The time is over.
+    /// The deadline has passed.
     Late,
     Stopped,
     Broken(io::Error),
@@ -180,7 +180,7 @@ mod tests {
         bytes: 1 << 20,
     };
 
-    /// A server of one connection; it is given the lines that it is sent and the stream to write to.
+    /// Serves one connection; `serve` receives the lines that are sent and the stream to write to.
     fn server(
         serve: impl FnOnce(&mut dyn Iterator<Item = String>, &mut TcpStream) + Send + 'static,
     ) -> (SocketAddr, JoinHandle<()>) {
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn nobody_at_the_port_is_told_apart_from_somebody_else() {
-        // A port that was free a moment ago may be another test's by now.
+        // Port 1, because a port that was free a moment ago may be another test's by now.
         let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
         assert_eq!(ask_it(nobody, &LIMITS), Err(Unheard::Nobody));
         let (web, served) = server(|lines, stream| {

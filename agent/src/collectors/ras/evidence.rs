@@ -1,28 +1,29 @@
-//! From an answer to what is told of it: words for people, and the ranks of the job that the others seem to wait for.
+//! Evidence from a RAS answer: text, and the ranks of the job that the others seem to wait for.
 
 use std::collections::BTreeMap;
 
 use super::answer::{Answer, Trouble, What};
 
-/// Troubles that the text names; the rest stands in the lines below it.
+/// Most troubles that the text names; the rest follows in the context lines.
 const NAMED: usize = 3;
-/// Lines below the text.
+/// Most context lines.
 const LINES: usize = 64;
-/// Ranks that are suspected; of more nobody knows where to look.
+/// Most suspected ranks; with more, none is suspected.
 const SUSPECTS: usize = 8;
-/// An error that a rank has because of another one.
+/// Error that a rank has because of another one.
 const OF_ANOTHER: &str = "Remote process error";
 
-/// What is told of an answer.
+/// Text and suspects of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) text: String,
     pub(super) lines: Vec<String>,
-    /// Ranks of the job, each with words that follow its name.
+    /// Suspected ranks of the job, each with the text that follows its name.
     pub(super) suspects: BTreeMap<u32, String>,
 }
 
-/// `world` is the number of ranks of the job: in a communicator of as many a rank has its number of the job.
+/// Formats an answer. `world` is the number of ranks of the job: only in a communicator of that size are the rank
+/// numbers those of the job.
 pub(super) fn told(answer: &Answer, world: u32) -> Told {
     let all: Vec<String> = answer.troubles.iter().map(sentence).collect();
     let (named, further) = (
@@ -48,7 +49,7 @@ pub(super) fn told(answer: &Answer, world: u32) -> Told {
     }
 }
 
-/// Whoever does not answer, has failed, or is behind: not who merely suffers from it, nor who is ahead.
+/// Returns the ranks that do not answer, have failed, or are behind; not those that only suffer from it or are ahead.
 fn suspects(answer: &Answer, world: u32) -> BTreeMap<u32, String> {
     let mut suspects = BTreeMap::new();
     for trouble in &answer.troubles {
@@ -91,7 +92,7 @@ fn sentence(trouble: &Trouble) -> String {
     }
 }
 
-/// Words that follow the name of whoever it is.
+/// Formats the difference as text that follows the name of the rank or process.
 fn words(what: &What) -> String {
     match what {
         What::Dead => "is given up by NCCL's RAS network".to_owned(),
@@ -143,7 +144,7 @@ mod tests {
                 trouble(4, 8, launched(43, 42)),
                 trouble(5, 8, What::Error(OF_ANOTHER.to_owned())),
                 trouble(6, 8, What::Dead),
-                // In a communicator of some ranks, whose numbers mean nothing to the job.
+                // In a communicator of only some ranks the numbers are not those of the job.
                 trouble(0, 4, What::Silent),
             ],
             further: 2,

@@ -5,7 +5,7 @@ use rankguard_model::{Body, Source};
 use super::*;
 use crate::collectors::testing::{commit, rank, reporter, run, told};
 
-/// What the kernel gives, read after read; the end of the ring when nothing is left.
+/// Scripted results of reads; the end of the ring when none is left.
 #[derive(Debug, Default)]
 struct Script(VecDeque<io::Result<String>>);
 
@@ -35,7 +35,7 @@ const XID: &str = "NVRM: Xid (PCI:0000:9b:00): 79, pid=4711, name=python, GPU ha
 const KILL: &str =
     "Out of memory: Killed process 4711 (python) total-vm:1kB, anon-rss:1kB, file-rss:0kB, shmem-rss:0kB, UID:0";
 
-/// Looks at `seconds` after boot and again when everything that was held is due.
+/// Polls at `seconds` after boot, and again when everything that is held is due.
 fn look<R: Read>(ring: &mut Ring<R>, seconds: i64, reporter: &Reporter) -> Vec<Sighting> {
     let now = Timestamp(BOOT.0 + seconds * SECOND);
     ring.look(now, now, reporter).expect("the ring can be read");
@@ -137,9 +137,9 @@ fn records_are_dated_by_the_kernels_clock_unless_it_cannot_be_right() {
         let seen = look(&mut ring, 500_000, &reporter);
         assert_eq!(seen[0].at, Timestamp(BOOT.0 + expect_s * SECOND));
     };
-    // Old, from before the agent: as old as it says.
+    // A record from before the agent's start: its own stamp is used.
     check(vec![record(1, 100, XID)], 100);
-    // Written just now, but days old by its stamp: the ring's clock is another one.
+    // A record written just now but stamped days ago: the stamp is not used.
     check(
         vec![Err(io::ErrorKind::WouldBlock.into()), record(1, 100, XID)],
         500_003,
@@ -148,7 +148,7 @@ fn records_are_dated_by_the_kernels_clock_unless_it_cannot_be_right() {
         vec![Err(io::ErrorKind::WouldBlock.into()), record(1, 499_990, XID)],
         499_990,
     );
-    // From the future.
+    // A stamp from the future.
     check(vec![record(1, 900_000, XID)], 500_000);
 }
 
@@ -161,7 +161,7 @@ fn an_error_that_does_not_pass_ends_the_reading() {
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
 }
 
-/// A clock that is set back must not hold back what triage waits with.
+/// A wall clock that is set back must not delay what triage holds.
 #[test]
 fn a_step_of_the_wall_clock_holds_nothing_back() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -174,7 +174,7 @@ fn a_step_of_the_wall_clock_holds_nothing_back() {
     assert_eq!(commit(&reporter).len(), 1);
 }
 
-/// A storm as a dying device makes one: the same event over and over, among lines that nobody knows.
+/// Storm of a failing device: one event repeated, between unknown lines.
 struct Flood {
     next: u64,
     records: u64,
@@ -206,7 +206,7 @@ impl Read for Flood {
     }
 }
 
-/// RG-4, RG-9: what repeats is counted, not told again, and nothing of it is lost.
+/// RG-4, RG-9: repeated lines are counted and not reported again, and none is lost.
 #[test]
 fn a_flood_becomes_few_sightings_with_counts() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -216,7 +216,7 @@ fn a_flood_becomes_few_sightings_with_counts() {
     let mut ring = Ring::new(Flood { next: 0, records }, position, BOOT, &reporter);
     let mut all = Vec::new();
     for look in 0.. {
-        // The clock goes with the lines: a look takes as long as its records did.
+        // The clock follows the lines: a poll takes as long as its records did.
         let micros = 1_000_000 + ring.records.next * 10;
         let now = Timestamp(BOOT.0 + i64::try_from(micros).expect("small") * 1_000);
         ring.look(now, now, &reporter).expect("the ring can be read");

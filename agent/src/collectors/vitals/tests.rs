@@ -74,7 +74,7 @@ fn errors_that_grow_are_told_at_their_steps() {
     host.put("sys/fs/cgroup/slice/agent/memory.events", "oom_kill 3\n");
     let wanted = one("host.cgroup_oom_kill", 3.0, Some("container-oom-kill"));
     assert_eq!(host.look(true), wanted);
-    // The same kernel may have the controller in a hierarchy of version 1.
+    // The same kernel may have the memory controller in a version 1 hierarchy.
     let mut host = Host::new();
     host.put("proc/self/cgroup", "9:name=systemd:/\n4:memory:/slice/agent\n0::/\n");
     let kills = |host: &Host, count| {

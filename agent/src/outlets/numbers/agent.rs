@@ -1,4 +1,4 @@
-//! Of the agent itself: what it is, what passes through it and where that goes.
+//! Metrics of the agent itself: its version, catalogue, evidence, exports and identity.
 
 use rankguard_model::{Source, Timestamp};
 
@@ -100,7 +100,7 @@ fn evidence(view: &AgentView) -> Vec<Family> {
     ]
 }
 
-/// Only where they are switched on.
+/// Returns no families unless OTLP export is enabled.
 fn exports(view: &AgentView) -> Vec<Family> {
     let Some(otlp) = &view.otlp else { return Vec::new() };
     let fates = [
@@ -122,7 +122,7 @@ fn exports(view: &AgentView) -> Vec<Family> {
     ]
 }
 
-/// Only where there is one.
+/// Returns no families unless the agent has an identity.
 fn identity(view: &AgentView) -> Vec<Family> {
     let Some(identity) = &view.identity else {
         return Vec::new();

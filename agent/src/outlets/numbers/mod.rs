@@ -1,4 +1,4 @@
-//! A view as numbers, in families of samples that differ in their labels: the same for every way in which they leave.
+//! Metric families of an agent's view, the same for every outlet.
 
 mod agent;
 mod node;
@@ -7,26 +7,26 @@ use rankguard_model::{Source, Timestamp};
 
 use super::view::AgentView;
 
-/// Samples of one meaning.
+/// Samples of one metric, distinguished by their labels.
 #[derive(Debug, PartialEq)]
 pub(super) struct Family {
-    /// In the style of Prometheus, with the unit: `spool_bytes`, `gaps_total`.
+    /// Name in the style of Prometheus, with the unit: `spool_bytes`, `gaps_total`.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) help: &'static str,
     pub(super) samples: Vec<Sample>,
 }
 
-/// How a number moves.
+/// Type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It grows, from 0 at the agent's start.
+    /// Monotonic, from 0 at the agent's start.
     Counter,
-    /// It goes up and down.
+    /// Rises and falls.
     Gauge,
 }
 
-/// One number.
+/// Value with its labels.
 #[derive(Debug, PartialEq)]
 pub(super) struct Sample {
     pub(super) labels: Labels,
@@ -59,7 +59,7 @@ fn family(
     }
 }
 
-/// The only sample of its family.
+/// Returns a single sample without labels.
 fn one(value: f64) -> [(Labels, f64); 1] {
     [(Labels::new(), value)]
 }
@@ -72,7 +72,7 @@ fn seconds(at: Timestamp) -> f64 {
     at.0 as f64 / 1e9
 }
 
-/// All numbers of an agent.
+/// Returns all metric families of an agent.
 pub(super) fn families(view: &AgentView) -> Vec<Family> {
     let mut all = agent::families(view);
     all.extend(node::families(view));

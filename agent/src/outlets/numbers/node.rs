@@ -1,4 +1,4 @@
-//! Of the node that the agent watches.
+//! Metrics of the node that the agent watches.
 
 use super::super::view::{AgentView, CodeView, MigView, RankView, RoomView, SeriesView};
 use super::{Family, Labels, counter, gauge, label, one, seconds};
@@ -58,7 +58,7 @@ fn findings(view: &AgentView) -> Vec<Family> {
     ]
 }
 
-/// What a finding is about.
+/// Returns the labels of a finding's entity.
 fn about(kind: &str, entity: &str, synthetic: bool) -> Labels {
     let synthetic = if synthetic { "true" } else { "false" };
     vec![
@@ -93,7 +93,7 @@ fn ranks(view: &AgentView) -> Vec<Family> {
     ]
 }
 
-/// How busy the host is.
+/// Returns the load of the host.
 fn host(view: &AgentView) -> Vec<Family> {
     let host = &view.host;
     let pressures = host.pressures.iter().map(|it| {
@@ -143,7 +143,7 @@ fn rooms(view: &AgentView) -> Vec<Family> {
     ]
 }
 
-/// Only where GPUs are cut into parts.
+/// Returns no families unless the node has MIG devices.
 fn parts(view: &AgentView) -> Vec<Family> {
     let parts = &view.mig_devices;
     if parts.is_empty() {

@@ -1,4 +1,4 @@
-//! Connections to the collector, with TLS where its endpoint wants that.
+//! Connections to the OpenTelemetry collector, with TLS if its endpoint requires it.
 
 use std::future::Future;
 use std::io;
@@ -17,15 +17,15 @@ use tonic::codegen::http::Uri;
 
 use super::target::{OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings, authorities};
 
-/// A connection, secured or not.
+/// Connection, with or without TLS.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// A connection as hyper wants it.
+/// Connection in the form that hyper requires.
 pub(super) type Io = TokioIo<Box<dyn Stream>>;
 
-/// Makes connections to one endpoint. Cheap to clone.
+/// Connector for one endpoint. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Dialler {
     endpoint: Arc<OtlpEndpoint>,
@@ -39,7 +39,7 @@ struct Tls {
 }
 
 impl Dialler {
-    /// Reads the authorities of settings whose endpoint this is.
+    /// Creates a connector for `endpoint`; loads the certificate authorities from `settings`.
     pub(super) fn new(endpoint: OtlpEndpoint, settings: &OtlpSettings) -> Result<Self, OtlpError> {
         let tls = match endpoint.secure {
             true => Some(Tls::new(&endpoint, settings)?),
@@ -88,7 +88,7 @@ impl Tls {
     }
 }
 
-/// For a gRPC channel.
+/// Connector for a gRPC channel.
 impl Service<Uri> for Dialler {
     type Response = Io;
     type Error = io::Error;

@@ -1,4 +1,4 @@
-//! The exporter: one task for records, one for numbers.
+//! OTLP exporter: one task for log records, one for metrics.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::outlets::Snapshots;
 use crate::outlets::numbers::families;
 use crate::outlets::view::OtlpView;
 
-/// Records of one export.
+/// Maximum records of one export.
 const BATCH: usize = 512;
-/// Longest wait at the agent's end for what still waits.
+/// Longest wait at the agent's end for the last export.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// The running tasks.
+/// Running export tasks.
 pub(crate) struct Exporting {
     logs: JoinHandle<()>,
     numbers: JoinHandle<()>,
@@ -31,7 +31,7 @@ pub(crate) struct Exporting {
     node: String,
 }
 
-/// Begins to export.
+/// Starts the export tasks.
 pub(crate) fn start(outlet: Outlet, queue: LogQueue, snapshots: Snapshots, every: Duration) -> Exporting {
     let node = snapshots.node.to_string();
     let logs = tokio::spawn(export_logs(outlet.clone(), queue.clone(), node.clone()));
@@ -46,7 +46,7 @@ pub(crate) fn start(outlet: Outlet, queue: LogQueue, snapshots: Snapshots, every
 }
 
 impl Exporting {
-    /// Ends it; what waits has one more try.
+    /// Stops the tasks; queued records get one more attempt.
     pub(crate) async fn end(self) {
         for task in [self.logs, self.numbers] {
             task.abort();
@@ -78,7 +78,7 @@ async fn export_logs(outlet: Outlet, queue: LogQueue, node: String) {
     }
 }
 
-/// One try.
+/// Exports one batch, once.
 async fn send(outlet: &Outlet, queue: &LogQueue, node: &str, batch: &[LogRecord]) -> Result<(), Failure> {
     let request = ExportLogsServiceRequest {
         resource_logs: vec![ResourceLogs {
@@ -142,7 +142,7 @@ fn scope() -> InstrumentationScope {
     }
 }
 
-/// Different on every node and at every time, as far as that matters.
+/// Returns a jitter from 0 to 1 that differs between nodes and times.
 fn spread() -> f64 {
     let nanos = clock::now().0.unsigned_abs() / 1_000;
     (nanos % 1_000) as f64 / 1_000.0

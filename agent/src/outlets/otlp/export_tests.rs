@@ -20,7 +20,7 @@ use crate::sighting::Sighting;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A collector of the smallest kind: it keeps what it is sent, after it has answered as it was told to.
+/// Minimal collector: stores each request after it has returned the prepared response.
 #[derive(Clone, Default)]
 struct Collector {
     answers: Arc<Mutex<VecDeque<Result<ExportLogsServiceResponse, Status>>>>,
@@ -62,7 +62,7 @@ fn outlet(endpoint: &str) -> Outlet {
     Outlet::new(&settings).unwrap()
 }
 
-/// An exporter of an agent to a collector that answers so.
+/// An agent's exporter and a collector with these responses.
 struct Scene {
     collector: Collector,
     queue: LogQueue,

@@ -1,4 +1,4 @@
-//! An export that failed, whatever protocol it went by: in words, and whether it may be tried again.
+//! Failed export of either protocol: its message, and whether it may be retried.
 
 use std::time::Duration;
 
@@ -6,30 +6,30 @@ use prost::Message as _;
 use rankguard_model::with_causes;
 use tonic::{Code, Status};
 
-/// Characters of what a server says that are kept.
+/// Maximum characters of a server's message.
 const WORDS: usize = 200;
 
-/// An export that failed.
+/// Export that the collector did not accept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) again: Again,
-    /// As a person reads it.
+    /// Message for operators.
     pub(super) problem: String,
 }
 
-/// Whether the same export may be tried again.
+/// Retry rule of a failed export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Again {
-    /// The server will never take it.
+    /// The server will never accept the request.
     Never,
-    /// When the sender thinks fit.
+    /// Retryable after the sender's own pause.
     Later,
-    /// After the pause that the server asks for.
+    /// Retryable after the pause that the server requests.
     After(Duration),
 }
 
 impl Failure {
-    /// Nobody was reached, or the connection broke: that may pass.
+    /// Returns a retryable failure: the server was not reached, or the connection broke.
     pub(super) fn lost(problem: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self {
             again: Again::Later,
@@ -37,7 +37,7 @@ impl Failure {
         }
     }
 
-    /// It was never sent, and will not be.
+    /// Returns the failure of a request that cannot be built.
     pub(super) fn never(problem: String) -> Self {
         Self {
             again: Again::Never,
@@ -45,7 +45,7 @@ impl Failure {
         }
     }
 
-    /// A server that takes a request and never answers.
+    /// Returns the failure of a request without a response in time.
     pub(super) fn late() -> Self {
         Self {
             again: Again::Later,
@@ -55,7 +55,7 @@ impl Failure {
 }
 
 impl From<Status> for Failure {
-    /// The rules of OTLP 1 for gRPC.
+    /// Applies the retry rules of OTLP 1 for gRPC.
     fn from(status: Status) -> Self {
         let asked = asked(status.details());
         let again = match status.code() {
@@ -65,7 +65,7 @@ impl From<Status> for Failure {
             | Code::OutOfRange
             | Code::Unavailable
             | Code::DataLoss => asked.map_or(Again::Later, Again::After),
-            // Only a server that says when will have room again.
+            // Without a retry delay a server that is out of resources is not retried.
             Code::ResourceExhausted => asked.map_or(Again::Never, Again::After),
             _ => Again::Never,
         };
@@ -76,7 +76,8 @@ impl From<Status> for Failure {
     }
 }
 
-/// What the body of a refusal says: a `google.rpc.Status` where it is `typed` as one, else the beginning of its text.
+/// Returns the message in the body of a refusal: that of a `google.rpc.Status` if it is `typed` as one, else the first
+/// characters of its text.
 pub(super) fn said(body: &[u8], typed: bool) -> String {
     let told = typed.then(|| Details::decode(body).ok()).flatten();
     let text = told.map_or_else(|| String::from_utf8_lossy(body).into_owned(), |it| it.message);
@@ -84,7 +85,7 @@ pub(super) fn said(body: &[u8], typed: bool) -> String {
     printed.take(WORDS).collect()
 }
 
-/// `google.rpc.Status`, as far as it is of use.
+/// Fields of `google.rpc.Status` that are used.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Details {
     #[prost(string, tag = "2")]
@@ -118,7 +119,7 @@ struct Pause {
     nanos: i32,
 }
 
-/// The pause that the server wants, where it says one.
+/// Returns the retry delay that the server requests, if any.
 fn asked(details: &[u8]) -> Option<Duration> {
     let details = Details::decode(details).ok()?.details;
     let info = details

@@ -1,4 +1,4 @@
-//! One export over HTTP/1.1: a request of protocol buffers, an answer of at most some kilobytes.
+//! Export over HTTP/1.1: one protocol-buffers request, and a response of at most [`ANSWER_MAX`] bytes.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,13 +12,13 @@ use hyper::{Request, StatusCode};
 use super::dial::Dialler;
 use super::failure::{Again, Failure, said};
 
-/// Bytes of an answer that are read at most.
+/// Maximum bytes of a response.
 const ANSWER_MAX: usize = 64 << 10;
 
-/// The type of the bodies.
+/// Content type of the bodies.
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
 
-/// Speaks with one collector; one connection is kept between exports. Whoever finds it in use makes another.
+/// HTTP client of one collector; one connection is reused between exports. A concurrent export opens another.
 pub(super) struct Http {
     dialler: Dialler,
     headers: HeaderMap,
@@ -34,10 +34,10 @@ impl Http {
         }
     }
 
-    /// Posts a request to a path below that of the endpoint; gives the body of an answer that says yes.
+    /// Posts a request to a path below that of the endpoint; returns the body of a successful response.
     pub(super) async fn post(&self, path: &str, body: Vec<u8>) -> Result<Bytes, Failure> {
         let request = self.request(path, body)?;
-        // Taken out: what is broken off midway is not used again.
+        // Taken out, so that a connection that breaks midway is not reused.
         let kept = self.kept().take();
         let mut connection = match kept {
             Some(kept) if !kept.is_closed() => kept,
@@ -79,13 +79,14 @@ impl Http {
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Failure> {
         let stream = self.dialler.dial().await.map_err(Failure::lost)?;
         let (connection, driver) = http1::handshake(stream).await.map_err(Failure::lost)?;
-        // It ends with the connection, which ends with whoever holds it.
+        // Ends when the connection's sender is dropped.
         tokio::spawn(driver);
         Ok(connection)
     }
 }
 
-/// As OTLP 1 has it: what a proxy or a full collector says may pass, anything else will not.
+/// Applies the retry rules of OTLP 1: responses of a proxy or an overloaded collector are retryable, all others are
+/// not.
 fn again(status: StatusCode, headers: &HeaderMap) -> Again {
     let passing = [
         StatusCode::TOO_MANY_REQUESTS,
@@ -130,7 +131,7 @@ mod tests {
             again(StatusCode::SERVICE_UNAVAILABLE, &headers),
             Again::After(Duration::from_secs(7))
         );
-        // A date is understood by nobody here, and is no reason to give up.
+        // A date is not supported here, and is no reason to give up.
         headers.insert(RETRY_AFTER, HeaderValue::from_static("Fri, 31 Dec 1999 23:59:59 GMT"));
         assert_eq!(again(StatusCode::SERVICE_UNAVAILABLE, &headers), Again::Later);
     }

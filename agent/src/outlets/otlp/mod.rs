@@ -1,13 +1,12 @@
-//! What the agent sees and counts, pushed by OTLP to an OpenTelemetry collector, where one is named
-//! (`agent.otlp_endpoint`): evidence as log records, the numbers of the Prometheus page as metrics; over gRPC or HTTP, with TLS
-//! where the endpoint is one of https.
+//! OTLP export to an OpenTelemetry collector, if `agent.otlp_endpoint` is set: evidence as log records, and the
+//! metrics of the Prometheus endpoint; over gRPC or HTTP, with TLS for https endpoints.
 //!
-//! It is a copy for dashboards: what counts goes through the spool. So records wait in a bounded queue in memory, the oldest
-//! go first when it is full, and each that goes is counted. An export that fails for a while is tried again as the
-//! specification of OTLP 1 wants it (growing pauses, the server's own word on when, an end); what is refused is counted and
-//! left. Numbers are not tried again: the next ones hold them.
+//! The export is a copy for dashboards; the spool is authoritative. So records wait in a bounded queue in memory; when
+//! it is full the oldest are dropped and counted. A failed export is retried by the rules of OTLP 1 (growing pauses,
+//! the server's retry delay, an end); rejected records are counted and dropped. Metrics are not retried: the next
+//! export contains them.
 //!
-//! Absent: certificates of its own for TLS, proxies, compression, JSON, traces. A collector on the same node has them.
+//! Absent: client certificates for TLS, proxies, compression, JSON, traces. A collector on the same node has them.
 
 mod dial;
 mod export;

@@ -1,4 +1,4 @@
-//! The way to the collector, by one protocol or the other.
+//! OTLP client for either protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use super::failure::Failure;
 use super::http::Http;
 use super::target::{OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings, headers};
 
-/// Longest wait for the answer to one export: the default of OpenTelemetry's exporters.
+/// Longest wait for the response to one export: the default of OpenTelemetry's exporters.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Exports by one protocol; the first connection is made when there is something to send. Cheap to clone.
+/// OTLP client of one protocol; connects with the first export. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Outlet(By);
 
@@ -33,7 +33,7 @@ enum By {
 }
 
 impl Outlet {
-    /// Reads the files that the settings name.
+    /// Creates the client; reads the files that the settings name.
     pub(crate) fn new(settings: &OtlpSettings) -> Result<Self, OtlpError> {
         let endpoint: OtlpEndpoint = settings.endpoint.parse()?;
         let headers = headers(settings.headers.as_deref())?;
@@ -44,7 +44,7 @@ impl Outlet {
         }))
     }
 
-    /// One try to send records; what the server refused of them.
+    /// Exports log records once; returns the server's partial success.
     pub(super) async fn logs(&self, request: ExportLogsServiceRequest) -> Result<ExportLogsPartialSuccess, Failure> {
         let answer = match &self.0 {
             By::Grpc { channel, metadata } => {
@@ -59,14 +59,14 @@ impl Outlet {
             }
             By::Http(http) => {
                 let body = within(http.post("/v1/logs", request.encode_to_vec())).await?;
-                // A yes without a word that is understood is a yes.
+                // A success status with an undecodable body counts as full success.
                 ExportLogsServiceResponse::decode(body).unwrap_or_default()
             }
         };
         Ok(answer.partial_success.unwrap_or_default())
     }
 
-    /// One try to send numbers.
+    /// Exports metrics once.
     pub(super) async fn numbers(&self, request: ExportMetricsServiceRequest) -> Result<(), Failure> {
         match &self.0 {
             By::Grpc { channel, metadata } => {
@@ -87,7 +87,7 @@ fn grpc(dialler: Dialler, headers: HeaderMap, settings: &OtlpSettings) -> Result
     let wrong = || OtlpError::Endpoint {
         endpoint: settings.endpoint.clone(),
     };
-    // The connection is secured, or not, by who dials; the server is told which.
+    // The dialler applies TLS; the origin carries the scheme for the server.
     let origin = format!("{scheme}://{authority}").parse().map_err(|_| wrong())?;
     let endpoint = Endpoint::from_shared(format!("http://{authority}")).map_err(|_| wrong())?;
     let endpoint = endpoint.origin(origin).connect_timeout(DEADLINE).timeout(DEADLINE);
@@ -103,7 +103,7 @@ fn with<T>(metadata: &MetadataMap, request: T) -> tonic::Request<T> {
     request
 }
 
-/// A server may take the request and never answer.
+/// Limits an export to [`DEADLINE`], because a server may accept a request and never respond.
 async fn within<T>(answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::time::timeout(DEADLINE, answer)
         .await

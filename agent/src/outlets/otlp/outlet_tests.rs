@@ -27,7 +27,7 @@ use tonic::Status;
 use super::super::failure::Again;
 use super::*;
 
-/// A request as a collector found it.
+/// A request as a collector received it.
 #[derive(Clone)]
 struct Found {
     connection: usize,
@@ -36,7 +36,7 @@ struct Found {
     body: Bytes,
 }
 
-/// A collector over HTTP: it keeps what it is sent and answers as it was told to, else with a bare yes.
+/// HTTP collector: stores requests and returns the prepared responses, else an empty success.
 #[derive(Clone, Default)]
 struct Collector {
     answers: Arc<Mutex<VecDeque<Response<Full<Bytes>>>>>,
@@ -85,7 +85,7 @@ impl Collector {
     }
 }
 
-/// What a collector over gRPC found in the headers.
+/// Headers that a gRPC collector received.
 #[derive(Clone, Default)]
 struct GrpcCollector(Arc<Mutex<Vec<HeaderMap>>>);
 
@@ -100,7 +100,7 @@ impl LogsService for GrpcCollector {
     }
 }
 
-/// An authority, and a door that shows a certificate of it for `localhost` and hands what comes in to another address.
+/// Certificate authority, and a TLS proxy with a certificate of it for `localhost` that forwards to another address.
 struct Door {
     address: SocketAddr,
     ca: PathBuf,
@@ -134,7 +134,7 @@ impl Door {
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                // Who does not believe it goes.
+                // A client that does not trust the certificate closes the connection.
                 let Ok(mut secured) = acceptor.accept(stream).await else {
                     continue;
                 };
@@ -256,7 +256,7 @@ async fn refusals_of_http_are_told_in_their_words_and_say_whether_to_come_again(
 
 #[tokio::test]
 async fn a_collector_that_is_not_there_or_breaks_off_may_come_again() {
-    // Nobody listens there; a port that was free a moment ago may be another test's by now.
+    // Nothing listens there; a port that was free a moment ago may be in use by another test.
     let outlet = Outlet::new(&over_http("127.0.0.1:1".to_owned())).unwrap();
     assert_eq!(outlet.logs(request("")).await.unwrap_err().again, Again::Later);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -270,7 +270,7 @@ async fn a_collector_that_is_not_there_or_breaks_off_may_come_again() {
     assert_eq!(outlet.logs(request("")).await.unwrap_err().again, Again::Later);
 }
 
-/// Nothing is sent there, and the certificate is why.
+/// Asserts that nothing is sent there because of the certificate.
 async fn assert_distrusted(settings: &OtlpSettings) {
     let outlet = Outlet::new(settings).unwrap();
     let problem = outlet.logs(request("")).await.unwrap_err().problem;

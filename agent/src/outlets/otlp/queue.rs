@@ -1,4 +1,4 @@
-//! Log records that wait, and what became of those before.
+//! Queue of log records for export, and counters of exported ones.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -10,10 +10,10 @@ use super::records::record;
 use crate::outlets::view::OtlpView;
 use crate::sighting::Sighting;
 
-/// Records that may wait: some minutes of a node in trouble.
+/// Maximum queued records: some minutes of a node in trouble.
 const CAPACITY: usize = 2048;
 
-/// The way from the intake to the exporter. Cheap to clone.
+/// Queue between intake and exporter. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct LogQueue(Arc<Shared>);
 
@@ -30,7 +30,7 @@ struct Waiting {
 }
 
 impl LogQueue {
-    /// For records that go to `endpoint`.
+    /// Creates the queue for `endpoint`.
     pub(crate) fn new(endpoint: &str) -> Self {
         let fates = OtlpView {
             endpoint: endpoint.to_owned(),
@@ -50,7 +50,7 @@ impl LogQueue {
         self.0.waiting.lock().expect("no holder of the queue of records panics")
     }
 
-    /// Takes what an agent has seen, without waiting. Steps and samples are not among it: they are numbers.
+    /// Queues evidence without waiting. Steps and samples are skipped, because they are metrics.
     pub(crate) fn offer(&self, sighting: &Sighting) {
         if sighting.is_droppable() {
             return;
@@ -66,27 +66,27 @@ impl LogQueue {
         self.0.arrived.notify_one();
     }
 
-    /// Until something waits.
+    /// Waits until the queue holds a record.
     pub(super) async fn arrived(&self) {
-        // A word may be left from a record that has gone meanwhile.
+        // A notification may be left from a record that was dropped meanwhile.
         while self.lock().records.is_empty() {
             self.0.arrived.notified().await;
         }
     }
 
-    /// The oldest that wait.
+    /// Removes and returns the oldest records.
     pub(super) fn take(&self, most: usize) -> Vec<LogRecord> {
         let mut waiting = self.lock();
         let count = waiting.records.len().min(most);
         waiting.records.drain(..count).collect()
     }
 
-    /// Notes what became of records or of an export.
+    /// Updates the export counters.
     pub(super) fn note(&self, note: impl FnOnce(&mut OtlpView)) {
         note(&mut self.lock().fates);
     }
 
-    /// What became of all so far.
+    /// Returns the export counters.
     pub(crate) fn view(&self) -> OtlpView {
         let waiting = self.lock();
         OtlpView {

@@ -1,4 +1,4 @@
-//! From evidence to log records, and from numbers to metrics.
+//! Conversion of evidence to OTLP log records, and of metric families to OTLP metrics.
 
 use rankguard_model::{Body, Entity, Exit, Mark, Role, Timestamp};
 use rankguard_proto::otlp::collector::logs::v1::{LogRecord, SeverityNumber};
@@ -11,12 +11,12 @@ use crate::clock;
 use crate::outlets::numbers::{Family, Kind, source};
 use crate::sighting::Sighting;
 
-/// Fields of a mark that become attributes; more are counted.
+/// Maximum mark fields that become attributes; further ones are counted.
 const FIELDS: usize = 32;
-/// Context lines that stand below the deciding line of a record.
+/// Maximum context lines in a record's body.
 const CONTEXT: usize = 32;
 
-/// An attribute.
+/// Creates a string attribute.
 pub(super) fn attribute(key: &str, value: impl Into<String>) -> KeyValue {
     with(key, any_value::Value::StringValue(value.into()))
 }
@@ -28,7 +28,7 @@ fn with(key: &str, value: any_value::Value) -> KeyValue {
     }
 }
 
-/// What all records and numbers of this agent have in common, by the names of OpenTelemetry's conventions.
+/// Returns the resource attributes of all exports, named by OpenTelemetry's conventions.
 pub(super) fn resource(node: &str) -> Resource {
     Resource {
         attributes: vec![
@@ -44,7 +44,7 @@ fn nanos(at: Timestamp) -> u64 {
     u64::try_from(at.0).unwrap_or(0)
 }
 
-/// A piece of evidence before it has a number.
+/// Converts evidence that has no sequence number yet.
 pub(super) fn record(sighting: &Sighting) -> LogRecord {
     let mut attributes = vec![attribute("rankguard.source", source(sighting.source))];
     attributes.extend(about(&sighting.entity));
@@ -85,7 +85,7 @@ fn about(entity: &Entity) -> Vec<KeyValue> {
     attributes
 }
 
-/// What triage made of it: the first mark, as everywhere else.
+/// Returns the classification as attributes: that of the first mark, as everywhere else.
 fn said(mark: &Mark) -> impl Iterator<Item = KeyValue> {
     let own = [
         attribute("rankguard.class", mark.class.to_string()),
@@ -147,7 +147,7 @@ fn text(body: &Body) -> String {
     }
 }
 
-/// The numbers of the agent at a moment; counters count from its start.
+/// Converts metric families; counters start at the agent's start.
 pub(super) fn metrics(families: Vec<Family>, started: Timestamp, now: Timestamp) -> Vec<Metric> {
     let metric = |family: Family| {
         let (name, unit) = named(family.name);
@@ -183,7 +183,8 @@ pub(super) fn metrics(families: Vec<Family>, started: Timestamp, now: Timestamp)
     families.into_iter().map(metric).collect()
 }
 
-/// `spool_bytes` of Prometheus is `rankguard.agent.spool` in `By` here: units are no part of names.
+/// Converts a Prometheus name and unit: `spool_bytes` becomes `rankguard.agent.spool` in `By`, because OTLP names have
+/// no units.
 fn named(name: &str) -> (String, &'static str) {
     let units = [("_seconds", "s"), ("_bytes", "By"), ("_total", "1")];
     let found = units

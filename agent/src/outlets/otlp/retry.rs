@@ -1,28 +1,28 @@
-//! When an export that failed is tried again.
+//! Retry schedule of failed exports.
 
 use std::time::Duration;
 
 use super::failure::Again;
 
-/// First pause; it doubles.
+/// First pause; each further pause is twice as long.
 const FIRST: Duration = Duration::from_secs(1);
-/// Longest pause.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Longest pause that a server may ask for.
+/// Longest pause that a server may request.
 const ASKED_MAX: Duration = Duration::from_secs(300);
-/// Tries before records are given up: about five minutes.
+/// Attempts before records are dropped: about five minutes.
 const TRIES: u32 = 14;
 
-/// What follows from a failure.
+/// Decision after a failed export.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Another try after this pause.
+    /// Retry after this pause.
     Again(Duration),
-    /// The server will never take it, or not in time.
+    /// Not retryable, or the attempts are used up.
     GiveUp,
 }
 
-/// After this many failures of the same export. `spread` of 0 to 1 tells agents apart that all lost the same server.
+/// Returns the decision after this many failures of the same export. `spread` (0 to 1) is jitter between agents that
+/// lost the same server.
 pub(super) fn after(failures: u32, again: Again, spread: f64) -> Next {
     if failures >= TRIES {
         return Next::GiveUp;

@@ -1,4 +1,4 @@
-//! Where exports go, as settings say it: an endpoint, a protocol, for TLS whom to believe, and headers.
+//! OTLP settings: endpoint, protocol, trusted authorities and headers.
 
 use std::fs;
 use std::io;
@@ -11,84 +11,76 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-/// Bytes of a file of headers, which holds a few lines.
+/// Maximum bytes of a headers file.
 const HEADERS_MAX: u64 = 64 << 10;
 
-/// An OpenTelemetry collector, and how it is spoken with.
+/// Settings of the OTLP export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtlpSettings {
     /// `host:port`, `http://host:port/path` or `https://host:port/path`: see [`OtlpEndpoint`].
     pub endpoint: String,
-    /// What is spoken.
     pub protocol: OtlpProtocol,
-    /// Certificates (PEM) of authorities that the collector's may be signed by; the system's own when absent. Only for https.
+    /// Certificates (PEM) of trusted authorities; default: the system's. Used only for https.
     pub ca: Option<PathBuf>,
-    /// A file of lines `name: value` that go with each export, such as a token. `#` begins a comment.
+    /// File of lines `name: value` that are sent with each export, such as a token. `#` begins a comment.
     pub headers: Option<PathBuf>,
 }
 
-/// The protocols of OTLP 1 that are spoken.
+/// Supported protocols of OTLP 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OtlpProtocol {
-    /// gRPC.
     #[default]
     Grpc,
-    /// HTTP/1.1 with bodies of protocol buffers.
+    /// HTTP/1.1 with protocol-buffers bodies.
     HttpProtobuf,
 }
 
-/// Where an OpenTelemetry collector listens: `host:port` is `http://host:port`. Without a port it is that of the scheme. The
-/// path goes before `/v1/logs` and `/v1/metrics`; gRPC has none.
+/// Address of an OpenTelemetry collector. `host:port` means `http://host:port`; the default port is that of the
+/// scheme. The path precedes `/v1/logs` and `/v1/metrics`; gRPC does not use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OtlpEndpoint {
-    /// Whether TLS is spoken.
+    /// True for https.
     pub(super) secure: bool,
-    /// Without the brackets of IPv6.
+    /// Host without the brackets of IPv6.
     pub(super) host: String,
     pub(super) port: u16,
-    /// Without a slash at its end.
+    /// Path without a trailing slash.
     pub(super) path: String,
-    /// Host and port as they are written.
+    /// Host and port as written in the setting.
     pub(super) authority: String,
 }
 
-/// Why nothing can be exported with these settings.
+/// Error of the OTLP settings.
 #[derive(Debug, thiserror::Error)]
 pub enum OtlpError {
-    /// The endpoint is none.
+    /// The endpoint is not valid.
     #[error("{endpoint:?} is no endpoint (write host:port, http://host:port or https://host:port)")]
     Endpoint {
-        /// What was given.
+        /// Value of the setting.
         endpoint: String,
     },
-    /// A file cannot be read.
     #[error("{path}: cannot be read: {source}")]
     Unread {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// A file of authorities holds none.
+    /// A certificate file holds no authorities.
     #[error("{path}: {why} (want certificates in PEM)")]
     Ca {
-        /// The file.
         path: PathBuf,
-        /// Why.
         why: String,
     },
-    /// A line of a file of headers means nothing. Its text is not repeated: it may be a secret.
+    /// A line of a headers file is not valid. Its text is not repeated: it may be a secret.
     #[error("{path}:{line}: this is no header (write name: value)")]
     Header {
-        /// The file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
     },
-    /// The system has no authorities.
+    /// The system has no trusted authorities.
     #[error("this system has no certificates of authorities; name a file of them (agent.otlp_ca)")]
     NoAuthorities,
-    /// The library of ciphers refuses.
+    /// The TLS library refuses the configuration.
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
 }
@@ -119,13 +111,13 @@ fn endpoint(text: &str) -> Option<OtlpEndpoint> {
     };
     let authority = uri.authority()?;
     let path = uri.path().trim_end_matches('/');
-    // Names and passwords belong into headers, and `host:port` has neither a path nor a port of its own.
+    // Names and passwords belong in headers, and `host:port` has neither a path nor a default port.
     let odd = authority.as_str().contains('@') || uri.query().is_some();
     let port = uri.port_u16();
     if odd || authority.host().is_empty() || bare && (port.is_none() || !path.is_empty()) {
         return None;
     }
-    // What follows the colon must be a port, not nothing and not too much.
+    // The text after the colon must be a valid port.
     if port.is_none() && authority.as_str() != authority.host() {
         return None;
     }
@@ -142,11 +134,11 @@ fn endpoint(text: &str) -> Option<OtlpEndpoint> {
     })
 }
 
-/// Whom to believe: the authorities of a file, or those of the system.
+/// Returns the trusted authorities: those of a file, or those of the system.
 pub(super) fn authorities(file: Option<&Path>) -> Result<RootCertStore, OtlpError> {
     let mut roots = RootCertStore::empty();
     let Some(path) = file else {
-        // One that cannot be read is not believed; the others are.
+        // Unreadable certificates of the system are skipped.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         return if roots.is_empty() {
             Err(OtlpError::NoAuthorities)
@@ -169,7 +161,7 @@ pub(super) fn authorities(file: Option<&Path>) -> Result<RootCertStore, OtlpErro
     Ok(roots)
 }
 
-/// The headers of a file; their values are not shown to whoever looks at them.
+/// Reads a headers file; the values are marked as sensitive, so that they are not printed.
 pub(super) fn headers(file: Option<&Path>) -> Result<HeaderMap, OtlpError> {
     let mut headers = HeaderMap::new();
     let Some(path) = file else { return Ok(headers) };

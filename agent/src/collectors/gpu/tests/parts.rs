@@ -3,11 +3,11 @@
 use super::*;
 use crate::outlets::MigView;
 
-/// The second device is cut into three parts; the driver numbers their GPU instances 7, 9 and 3.
+/// The second device has three partitions; the driver numbers their GPU instances 7, 9 and 3.
 const CUT: &str = "mig 0 0\nmig 1 1\nmig-devices 1 3\ngpu-instance 1/0 7\ngpu-instance 1/1 9\ncompute-instance 1/1 1\n\
                    memory 1/0 20000\nmemory-used 1/0 5000\necc 1/0 0\necc 1/1 2\nprocesses 1/0 1\nprocesses 1/1 0\n";
 
-/// Waits until the agent's own view of parts is as wanted.
+/// Waits until the agent's view of MIG devices satisfies `wanted`.
 fn until(rig: &Rig, wanted: impl Fn(&[MigView]) -> bool) -> Vec<MigView> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -40,7 +40,7 @@ fn parts_are_devices_of_their_own_under_the_address_of_their_gpu() {
     addresses.sort_unstable();
     assert_eq!(addresses, ["0000:bb:00/3/0", "0000:bb:00/7/0", "0000:bb:00/9/1"]);
     assert!(parts.contains(&wanted), "{parts:?}");
-    // What the third does not tell is not known, which is no fault of it.
+    // Values that the third does not report are unknown, which is not a fault.
     let bare = parts.iter().find(|part| part.address == "0000:bb:00/3/0");
     assert_eq!(bare.map(|part| (part.memory_bytes, part.processes)), Some((None, None)));
     rig.end();
@@ -73,7 +73,7 @@ fn a_part_that_is_removed_or_made_is_told_and_is_no_fault() {
     assert_eq!(rig.told(1)[0], format!("{about} no longer"));
     rig.now(&format!("{HEALTHY}{CUT}"));
     assert_eq!(rig.told(2)[1], about);
-    // A lost device takes its parts along, and brings them back, without a word on each.
+    // The MIG devices of a lost GPU disappear and return without reports of their own.
     rig.now(&format!("{HEALTHY}{CUT}error 1 15\n"));
     assert_eq!(
         rig.told(3)[2],
@@ -86,7 +86,7 @@ fn a_part_that_is_removed_or_made_is_told_and_is_no_fault() {
     rig.end();
 }
 
-/// A call about a part that hangs is named like any other, with its GPU.
+/// A hung call on a MIG device is reported like any other, with its GPU.
 #[test]
 fn a_part_that_hangs_the_driver_is_named_by_the_call() {
     let mut rig = Rig::impatient(&format!("{HEALTHY}{CUT}"));

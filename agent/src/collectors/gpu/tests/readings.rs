@@ -1,8 +1,8 @@
-//! What came with later devices and drivers: links of NVLink 5, the fabric, parts of a device, errors of the PCIe link.
+//! Readings of later devices and drivers: NVLink 5, the fabric, MIG devices, errors of the PCIe link.
 
 use super::{HEALTHY, Rig, place_library};
 
-/// A device of a fabric, with links that count for all of them together.
+/// Device of a fabric, with counters for all links together.
 const JOINED: &str = "nvlinks * 18\nfabric * 3\nfabric-status * 0\nfabric-health * 426\nfabric-summary * 1\n\
                       nvlink-integrity-errors * 0\nnvlink-symbol-errors * 0\nnvlink-symbol-ber * 271\n\
                       nvlink-recovery-events * 0\nnvlink-recoveries-failed * 0\nnvlink-strained * 0\n";
@@ -63,7 +63,7 @@ fn bit_errors_and_failed_recoveries_are_told_with_the_link_that_has_them() {
     let healthy = format!("{HEALTHY}{JOINED}nvlink-worst * 11\n");
     let mut rig = Rig::with(&healthy);
     rig.settle();
-    // 4 times ten to the minus eleventh.
+    // 4 times ten to the power of minus 11.
     rig.now(&format!(
         "{healthy}nvlink-symbol-ber 1 1035\nnvlink-recoveries-failed 1 1\n"
     ));
@@ -78,7 +78,7 @@ fn bit_errors_and_failed_recoveries_are_told_with_the_link_that_has_them() {
     rig.end();
 }
 
-/// Up to NVLink 4 every link has its own counters: errors of any of them count, not only those of the first.
+/// Up to NVLink 4 every link has its own counters: errors of any link count, not only of the first.
 #[test]
 fn errors_of_the_last_link_are_seen_and_the_link_is_named() {
     let healthy = format!("{HEALTHY}nvlinks * 18\nnvlink-worst * 17\nnvlink-recoveries * 5\n");
@@ -112,7 +112,7 @@ fn errors_of_the_pcie_link_and_heat_of_the_memory_are_told() {
     rig.end();
 }
 
-/// Any call may be one that the driver does not have, and any number may be nonsense.
+/// Any call may be missing in the driver, and any number may be invalid.
 #[test]
 fn an_old_driver_without_these_calls_and_a_driver_that_tells_nonsense_do_no_harm() {
     for old in [true, false] {
