@@ -1,4 +1,4 @@
-//! The arbiter: one verdict out of what all engines propose.
+//! Arbiter: chooses one verdict among the candidates of all engines.
 
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -10,33 +10,32 @@ use crate::{
     Candidate, Scene, Strength, consequences, engine, first_rank, reasoning, refine, roles, signature, storage, wrapped,
 };
 
-/// A machine that reports its fault this much after the job already failed did not start the failure. Logs of different
-/// collectors are read and stamped with some delay, so a shorter lead proves nothing.
+/// Delay after the first failure beyond which a machine fault did not start it. Logs of different collectors are read
+/// and stamped with some delay, so a shorter lag proves nothing.
 const HARDWARE_LAG: Duration = Duration::from_secs(10);
 
-/// What happened this long before has nothing to do with it: a log that was read as a whole holds weeks.
+/// Distance beyond which events are unrelated: a log that was read as a whole covers weeks.
 const UNRELATED: Duration = Duration::from_secs(3600);
 
-/// What is thought of one scene.
+/// Result of weighing one scene.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Opinion {
-    /// The conclusion.
     pub verdict: Verdict,
-    /// Every piece of evidence with its role, first cause first.
+    /// All evidence with its role, first cause first.
     pub findings: Vec<Finding>,
-    /// The note for the person on call.
+    /// Reasoning log for the person on call.
     pub reasoning: Vec<Reason>,
-    /// What evidence clears it (RG-10).
+    /// Clearing condition (RG-10).
     pub clears: String,
-    /// What makes a second failure the same one.
+    /// Signature under which a repeated failure is recognised as the same.
     pub signature: String,
-    /// The failure in one line: the program's place and words, or who is blamed for what.
+    /// Failure in one line: location and message of the program, or blamed entity and class.
     pub headline: String,
-    /// What kind of explanation the verdict is; below [`Strength::Cause`] it is worth waiting for more evidence.
+    /// Strength of the winning candidate; below [`Strength::Cause`] the draft waits for more evidence.
     pub strength: Strength,
 }
 
-/// The class of a failure that nothing explains.
+/// Class of a failure that no candidate explains.
 pub(crate) const UNKNOWN: &str = "unknown";
 
 /// Weighs a scene as known at `now`.
@@ -44,14 +43,15 @@ pub fn diagnose(scene: &Scene<'_>, now: Timestamp) -> Opinion {
     opinion(scene, &ranking(scene), now)
 }
 
-/// All candidates, the best first: the cause that [`diagnose`] names. None where nothing explains anything.
+/// Returns all candidates, best first; the first is the cause that [`diagnose`] names. Empty if nothing explains the
+/// scene.
 pub(crate) fn ranking(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut ranking = beside_each_other(scene);
     ranking.sort_by(|one, other| better(scene, one, other));
     ranking
 }
 
-/// What is thought of a scene whose candidates are ranked.
+/// Builds the opinion of a scene from its ranked candidates.
 pub(crate) fn opinion(scene: &Scene<'_>, ranking: &[Candidate], now: Timestamp) -> Opinion {
     let Some(winner) = ranking.first() else {
         return unknown(scene, now);
@@ -87,7 +87,7 @@ pub(crate) fn opinion(scene: &Scene<'_>, ranking: &[Candidate], now: Timestamp) 
     }
 }
 
-/// Candidates in the order of the engines, as strong as they are beside each other.
+/// Returns the candidates in engine order, with their strengths adjusted to each other.
 fn beside_each_other(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut ranking = engine::candidates(scene);
     for candidate in &mut ranking {
@@ -124,7 +124,7 @@ fn better(scene: &Scene<'_>, one: &Candidate, other: &Candidate) -> Ordering {
         .then_with(|| one.class.cmp(&other.class))
 }
 
-/// Sureness, with something for being early: what comes first is more often the cause than what comes last.
+/// Returns the score with a small bonus for being early: the first event is more often the cause than the last.
 fn weight(scene: &Scene<'_>, candidate: &Candidate) -> f64 {
     let position = candidate.first as f64 / scene.signs.len().max(1) as f64;
     candidate.score - 0.05 * position
@@ -142,7 +142,7 @@ fn certainty(winner: &Candidate, ranking: &[Candidate]) -> f64 {
         .skip(1)
         .find(|other| other.class != winner.class && other.strength == winner.strength)
         .map_or(0.0, |other| other.score);
-    // A rival of the same kind that is nearly as sure takes some of the certainty.
+    // A rival of the same strength with nearly the same score reduces the certainty.
     let doubt = (rival - winner.score + 0.2).clamp(0.0, 0.2);
     ((winner.score - doubt).clamp(0.05, cap) * 100.0).round() / 100.0
 }

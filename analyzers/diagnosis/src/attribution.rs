@@ -1,15 +1,16 @@
-//! Attribution: to which failure a piece of evidence belongs. The one place of the rule, for live evidence, simulation, replay and
-//! `cases --local`.
+//! Attribution of evidence to failures. The only place of this rule, for live evidence, simulation, replay and `cases
+//! --local`.
 //!
-//! 1. Evidence of a rank belongs to the generation that it names, evidence of a job to the generation that acted when it happened.
-//! 2. Evidence of a machine (node, device) belongs to the jobs that used the machine when it happened. A job that has ended uses
-//!    nothing; what was underway at its end may be reported up to `settle` later.
-//! 3. A failure that was concluded takes in evidence of its own generation. Of machines it takes in what happened until `settle`
-//!    after the conclusion (a silence from when the node was last heard), and later reports of the blamed device with the class of
-//!    the verdict: the episode goes on. Everything else is another failure.
+//! 1. Evidence of a rank belongs to the generation that it names, evidence of a job to the generation that acted when
+//!   it happened.
+//! 2. Evidence of a machine (node, device) belongs to the jobs that used the machine when it happened. A job that has
+//!   ended uses nothing; evidence from around its end may be reported up to `settle` later.
+//! 3. A concluded failure takes in evidence of its own generation. Of machines it takes in evidence that happened
+//!   until `settle` after the conclusion (a silence counts from the node's last report), and later reports of the
+//!   blamed device with the class of the verdict, because the episode continues. Everything else is another failure.
 //! 4. A drill joins no failure that was concluded without one: real cases do not become synthetic.
-//! 5. A person who clears a node (uncordon) ends what was known against it: older evidence of the node and its devices explains
-//!    nothing that fails later, and later evidence joins nothing that was concluded before.
+//! 5. Clearing a node (uncordon) ends its earlier evidence: older evidence of the node and its devices explains no
+//!   later failure, and later evidence joins no failure that was concluded before.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +22,10 @@ use crate::glimpse::Glimpse;
 use crate::scope::ScopeRef;
 use crate::{JobContext, Policy};
 
-/// Most nodes whose clearing is remembered; the oldest clearing is forgotten first.
+/// Maximum number of nodes with a recorded clearing; the oldest is removed first.
 const CLEARED_MAX: usize = 4_096;
 
-/// When nodes were cleared.
+/// Time of the last clearing of each node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Clearings(BTreeMap<NodeId, Timestamp>);
@@ -43,7 +44,7 @@ impl Clearings {
         self.0.get(node).copied()
     }
 
-    /// Whether a machine's evidence is older than the clearing of its node.
+    /// Returns true if a machine's evidence is older than the clearing of its node.
     pub(crate) fn has_cleared(&self, glimpse: &Glimpse<'_>) -> bool {
         let machine = machine_of(glimpse.entity, glimpse.evidence).filter(|_| glimpse.mark().is_some());
         machine
@@ -52,7 +53,7 @@ impl Clearings {
     }
 }
 
-/// The node of evidence that speaks of a machine.
+/// Returns the node of machine evidence.
 pub(crate) fn machine_of<'a>(entity: &'a Entity, evidence: &'a EvidenceId) -> Option<&'a NodeId> {
     match entity {
         Entity::Node { node } | Entity::Device { node, .. } => Some(node),
@@ -61,12 +62,12 @@ pub(crate) fn machine_of<'a>(entity: &'a Entity, evidence: &'a EvidenceId) -> Op
     }
 }
 
-/// Whether a job used its machines at a moment.
+/// Returns true if a job used its machines at a time.
 pub(crate) fn is_in_use(job: &JobContext, at: Timestamp, policy: &Policy) -> bool {
     job.ended_at.is_none_or(|ended| at <= ended.after(policy.settle))
 }
 
-/// Whether a failure that was concluded takes in a sign.
+/// Returns true if a concluded failure takes in a sign.
 pub(crate) fn joins_concluded(glimpse: &Glimpse<'_>, draft: &Draft, policy: &Policy, clearings: &Clearings) -> bool {
     let Some(before) = &draft.concluded else { return true };
     if glimpse.synthetic && !draft.is_synthetic() {

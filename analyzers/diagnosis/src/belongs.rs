@@ -1,4 +1,4 @@
-//! Whose failure a sign may belong to, and whether it is one by itself.
+//! Scopes to which a sign may belong, and signs that open a draft.
 
 use rankguard_faults::Catalogue;
 use rankguard_model::{Entity, Generation, Role, Source};
@@ -9,7 +9,7 @@ use crate::knowledge::Known;
 use crate::scope::ScopeRef;
 use crate::{Context, Policy};
 
-/// Calls with each whose failure a sign may belong to: a machine's is that of each job on it, and its own where none runs there.
+/// Calls `each` with every scope of a sign: for a machine each job on it, or the node itself if no job runs there.
 pub(crate) fn each_scope<'a>(
     glimpse: &Glimpse<'a>,
     context: &'a Context,
@@ -45,14 +45,14 @@ pub(crate) fn each_scope<'a>(
     }
 }
 
-/// Whether a sign is a failure by itself: a rank that ended, a silent node, a machine that reports an outright fault, a
-/// checkpoint that could not be kept although training goes on. What a program writes is a failure only when the program then
-/// ends, so it is remembered until that happens.
+/// Returns true if a sign is a failure by itself: a rank that ended, a silent node, a machine that reports an
+/// outright fault, a checkpoint that could not be stored although training continues. A message of a program is a
+/// failure only if the program then ends, so it is remembered until that happens.
 pub(crate) fn opens(glimpse: &Glimpse<'_>, catalogue: &Catalogue) -> bool {
     match glimpse.meaning {
         Meaning::Plain(_) => true,
         Meaning::Mark(mark) if glimpse.source == Source::Checkpoint => mark.role == Role::Root,
-        // What a caller says is said because it matters.
+        // Sequence 0 is a fact of the caller, submitted only if it matters.
         Meaning::Mark(_) if glimpse.evidence.seq.0 == 0 => true,
         Meaning::Mark(mark) => {
             mark.role == Role::Root

@@ -1,48 +1,46 @@
-//! Candidate root causes, as the engines propose them.
+//! Candidate root causes that the engines propose.
 
 use rankguard_model::{ClassId, Entity, Rank};
 
 use crate::row::Row;
 
-/// What kind of explanation a candidate is. A stronger kind explains weaker ones, never the other way round: a dead GPU
-/// explains a collective that timed out, a time-out does not explain a dead GPU.
+/// Strength of an explanation. A stronger one explains weaker ones, never the reverse: a dead GPU explains a
+/// collective that timed out, a time-out does not explain a dead GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Strength {
-    /// How something ended, which says nothing of why.
+    /// Observed end of a process, without a reason.
     Outcome,
-    /// What survivors of something else report.
+    /// Report of a survivor of another failure.
     Symptom,
-    /// A cause that a program, a service or a person names.
+    /// Cause that a program, a service or a person names.
     Cause,
-    /// A cause in a machine, or an order from above, that ends whatever runs there.
+    /// Cause in a machine, or an order of the scheduler, that ends everything that runs there.
     Overriding,
 }
 
-/// One possible first cause of a scene.
+/// Possible first cause of a scene.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// Its failure class.
     pub class: ClassId,
-    /// Where it sits, if its circumstances tell other than its class.
+    /// Layer, if the circumstances show another one than the class.
     pub layer: Option<String>,
-    /// Who would be blamed.
+    /// Entity that would be blamed.
     pub blamed: Entity,
-    /// The rank that failed first, where one is known.
+    /// Rank that failed first, if known.
     pub root_rank: Option<Rank>,
-    /// Index of the sign that came first.
+    /// Index of the earliest sign.
     pub first: usize,
-    /// Indices of the signs that say the same, `first` included.
+    /// Indices of the supporting signs, `first` included.
     pub(crate) support: Row<usize>,
-    /// What kind of explanation it is.
     pub strength: Strength,
-    /// 0 to 1, how sure the engine is by what it saw.
+    /// Confidence of the engine, 0 to 1.
     pub score: f64,
-    /// Why, one full sentence each.
+    /// Reasons, one full sentence each.
     pub notes: Vec<String>,
 }
 
 impl Candidate {
-    /// A candidate resting on one sign.
+    /// Creates a candidate that rests on one sign.
     pub fn new(class: impl Into<ClassId>, blamed: Entity, first: usize, strength: Strength, score: f64) -> Self {
         let mut support = Row::default();
         support.insert(first);
@@ -59,8 +57,8 @@ impl Candidate {
         }
     }
 
-    /// Gives it further support; each independent witness closes a third of the gap to certainty. The note is written where
-    /// there is something to confirm it.
+    /// Adds support from an independent witness, which closes a third of the gap to certainty. The note is written
+    /// only if `by` adds a sign.
     pub(crate) fn confirm(&mut self, by: impl IntoIterator<Item = usize>, note: impl FnOnce() -> String) {
         let before = self.support.len();
         self.support.extend(by);

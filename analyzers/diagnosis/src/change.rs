@@ -1,79 +1,74 @@
-//! What diagnosis hands back: what evidence changed, and a draft with its verdict.
+//! Results of diagnosis: effects of evidence, and drafts with their verdict.
 
 use rankguard_model::{EvidenceId, Finding, Generation, JobId, Reason, Timestamp, Verdict};
 
 use crate::DraftId;
 
-/// What a piece of evidence did.
+/// Effect of new evidence.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// A draft was opened by it.
+    /// The evidence opened a draft.
     Opened {
-        /// The draft.
         draft: DraftId,
-        /// The job that suffers, where one runs there.
+        /// Affected job, if one runs there.
         job: Option<JobId>,
-        /// When the earliest sign of it happened.
+        /// Time of the earliest sign.
         first_at: Timestamp,
     },
-    /// An open draft took it in.
+    /// The evidence joined an open draft.
     Joined {
-        /// The draft.
         draft: DraftId,
     },
-    /// It belongs to a failure that is already concluded, and changes nothing.
+    /// The evidence belongs to a concluded failure and does not change its verdict.
     Late {
-        /// The draft.
         draft: DraftId,
-        /// What it is in that case.
+        /// Finding to add to the case.
         finding: Box<Finding>,
     },
-    /// It belongs to a failure that is already concluded, and shows that the conclusion was wrong.
+    /// The evidence belongs to a concluded failure and changes its verdict.
     Revised(Box<Concluded>),
-    /// It speaks of a generation that may no longer act and of no known case: noise.
+    /// The evidence is noise: it belongs to a generation that may no longer act, and to no known case.
     Dropped {
-        /// The evidence.
         evidence: EvidenceId,
-        /// Why.
+        /// Reason, as part of a sentence.
         why: String,
     },
 }
 
-/// A draft with its verdict.
+/// Draft with its verdict.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Concluded {
-    /// The draft.
     pub draft: DraftId,
-    /// The job that suffered, where one ran there.
+    /// Affected job, if one ran there.
     pub job: Option<JobId>,
-    /// Its generation.
+    /// Generation of the job.
     pub generation: Option<Generation>,
-    /// When the first cause happened, or the earliest sign where nothing explains the rest.
+    /// Time of the first cause, or of the earliest sign if nothing explains the rest.
     pub first_at: Timestamp,
-    /// Whether ranks ended or a node fell silent; a device that merely reports a fault leaves the job running.
+    /// True if ranks ended or a node became silent; a device that only reports a fault leaves the job running.
     pub failed: bool,
-    /// The conclusion.
     pub verdict: Verdict,
-    /// Every piece of evidence with its role, first cause first.
+    /// All evidence with its role, first cause first.
     pub findings: Vec<Finding>,
-    /// The note for the person on call.
+    /// Reasoning log for the person on call.
     pub reasoning: Vec<Reason>,
-    /// What evidence clears it (RG-10).
+    /// Clearing condition (RG-10).
     pub clears: String,
-    /// A stable name: equal when the same failure comes back (a user bug, the same GPU), different otherwise.
+    /// Stable signature: equal if the same failure repeats (a user bug, the same GPU), different otherwise.
     pub signature: String,
-    /// The failure in one line: the program's place and words, or who is blamed for what.
+    /// Failure in one line: location and message of the program, or blamed entity and class.
     pub headline: String,
-    /// Whether a node of it fell silent.
+    /// True if a node of it became silent.
     pub node_silent: bool,
-    /// Whether its ranks live and do nothing.
+    /// True if its ranks are alive but make no progress.
     pub stalled: bool,
-    /// Whether ranks could not be started at all.
+    /// True if ranks could not be started.
     pub order_failed: bool,
 }
 
 impl Change {
-    /// Adds it to others of one call. One of a kind is enough: an exit with two marks extends its draft once.
+    /// Adds the change to others of one call. Equal changes are added once: an exit with two marks extends its
+    /// draft once.
     pub(crate) fn join(self, changes: &mut Vec<Self>) {
         let repeated = match &self {
             Self::Joined { draft } => changes.iter().any(|known| match known {

@@ -1,4 +1,4 @@
-//! Concluding: what a draft amounts to, in full for whoever acts on it; the draft keeps it in short.
+//! Conclusion of a draft: the full result for the caller, a short one stored in the draft.
 
 use rankguard_faults::Catalogue;
 use rankguard_model::{Reason, Timestamp};
@@ -7,7 +7,7 @@ use crate::conclusion::Conclusion;
 use crate::draft::Draft;
 use crate::{Concluded, What};
 
-/// Weighs a draft and writes everything down.
+/// Weighs a draft, stores its conclusion and returns the full result.
 pub(crate) fn conclude(draft: &mut Draft, now: Timestamp, catalogue: &Catalogue) -> Concluded {
     let opinion = draft.opinion(now, catalogue);
     let failed = draft.has_failed();

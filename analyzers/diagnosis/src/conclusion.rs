@@ -1,14 +1,14 @@
-//! Conclusions: what was said of a draft, in short for whoever comes later.
+//! Short conclusion that a draft stores for later evidence.
 
 use rankguard_model::{ClassId, Entity, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// What was said when a draft was concluded.
+/// Verdict of a draft when it was concluded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Conclusion {
     pub(crate) at: Timestamp,
     pub(crate) class: ClassId,
     pub(crate) blamed: Entity,
-    /// Whether ranks had ended by then.
+    /// True if ranks had ended by then.
     pub(crate) failed: bool,
 }

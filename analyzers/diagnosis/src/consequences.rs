@@ -1,28 +1,28 @@
-//! Consequences that look like causes of their own, beside what they follow from.
+//! Demotion of candidates that look like causes but follow from another candidate.
 
 use std::time::Duration;
 
 use crate::knowledge::Known;
 use crate::{Candidate, Scene, Sign, Strength};
 
-/// A kernel that panics because of what its machine reported does so within this time.
+/// Maximum time from a machine fault to the kernel panic that it causes.
 const PANICS: Duration = Duration::from_secs(60);
-/// The same in signs, where a log has no clock to compare.
+/// The same as a distance in signs, for logs without a comparable clock.
 const BESIDE: usize = 8;
-/// How sure a machine's fault must be: an interrupt that nobody knows the reason of explains no panic.
+/// Minimum score of a machine fault: an interrupt of unknown reason explains no panic.
 const SURE: f64 = 0.8;
 
-/// Signatures of warnings after which most programs go on, and what one died of that ended in an exception after them.
+/// Signatures of warnings that most programs survive, and the class if an exception ended the program afterwards.
 const WARNED: [(&str, &str); 3] = [
     ("labels-corrupted", "data-corrupt"),
     ("tensorflow-without-gpu", "gpu-not-visible"),
     ("sequence-too-long", "bad-sample"),
 ];
 
-/// Classes of what no program survives.
+/// Classes that no program survives.
 const ENDS: [&str; 4] = ["hccl-timeout", "host-oom-kill", "nccl-timeout", "segfault"];
 
-/// Makes less of candidates that follow from another one.
+/// Lowers the strength of candidates that follow from another one.
 pub(crate) fn weigh(scene: &Scene<'_>, ranking: &mut Vec<Candidate>) {
     if ranking.len() > 1 {
         panics(scene, ranking);
@@ -33,7 +33,7 @@ pub(crate) fn weigh(scene: &Scene<'_>, ranking: &mut Vec<Candidate>) {
     warned(scene, ranking);
 }
 
-/// A kernel panics because the machine under it failed, where the machine said so just before.
+/// Demotes a kernel panic if the machine reported a hardware fault just before.
 fn panics(scene: &Scene<'_>, ranking: &mut [Candidate]) {
     let is_panic = |candidate: &Candidate| matches!(candidate.class.as_str(), "kernel-crash" | "node-crash");
     if !ranking.iter().any(is_panic) {
@@ -58,7 +58,7 @@ fn panics(scene: &Scene<'_>, ranking: &mut [Candidate]) {
     }
 }
 
-/// Whether one sign follows another on the same node within the time that a panic takes.
+/// Returns true if one sign follows another on the same node within [`PANICS`].
 fn soon(earlier: &Sign, later: &Sign, apart: usize) -> bool {
     let same = match (earlier.node(), later.node()) {
         (Some(one), Some(other)) => one == other,
@@ -72,7 +72,7 @@ fn soon(earlier: &Sign, later: &Sign, apart: usize) -> bool {
     }
 }
 
-/// A job that stood still until its time was up was ended by the limit, and failed by standing still.
+/// Demotes a time limit if the job had stalled before it: the failure is the stall.
 fn limits(ranking: &mut [Candidate]) {
     let stood = |candidate: &Candidate| {
         let hang = matches!(candidate.class.as_str(), "hang-no-error" | "hang-stalled-ranks");
@@ -88,10 +88,11 @@ fn limits(ranking: &mut [Candidate]) {
     }
 }
 
-/// A script runs one command after the other: what its shell cannot run after a program has failed did not make it fail.
+/// Demotes errors of a script's shell after a program failed: commands run in sequence, so they did not cause the
+/// failure.
 fn afterwards(scene: &Scene<'_>, ranking: &mut [Candidate]) {
     let of_a_shell = |candidate: &Candidate| scene.signs[candidate.first].text.contains(": line ");
-    // What only complains may have been survived.
+    // A mere complaint may have been survived.
     let ended = |candidate: &&Candidate| {
         is_exception(&scene.signs[candidate.first]) || ENDS.contains(&candidate.class.as_str())
     };
@@ -104,8 +105,8 @@ fn afterwards(scene: &Scene<'_>, ranking: &mut [Candidate]) {
     }
 }
 
-/// Weights that did not all fit were told line by line and taken all the same, where the program died of something later:
-/// a strict load raises at once, and what it raises names the state that was loaded.
+/// Demotes weight mismatches that were only logged before a later exception: a strict load raises at once, and its
+/// exception names the loaded state.
 fn tolerated(scene: &Scene<'_>, ranking: &mut [Candidate]) {
     let raised = ranking
         .iter()
@@ -126,16 +127,16 @@ fn tolerated(scene: &Scene<'_>, ranking: &mut [Candidate]) {
     }
 }
 
-/// Whether a sign is what a program raised, with the frames below which it did.
+/// Returns true if a sign is a Python exception with frames.
 fn is_exception(sign: &Sign) -> bool {
     sign.field("packages").is_some()
 }
 
-/// An exception that tells nothing, after a warning of what would go wrong: that is why it was raised.
+/// Explains an unspecific exception by an earlier warning of its cause.
 fn warned(scene: &Scene<'_>, ranking: &mut Vec<Candidate>) {
     let bare = |candidate: &&Candidate| match candidate.class.as_str() {
         "uncaught-exception" | "python-index-error" => true,
-        // Of something that was to have parts there was nothing.
+        // Something that should have had elements was empty.
         "python-value-error" => scene.signs[candidate.first].text.contains("values to unpack"),
         _ => false,
     };

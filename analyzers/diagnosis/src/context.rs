@@ -1,38 +1,38 @@
-//! Facts of the fleet that the evidence itself does not carry.
+//! Fleet facts that the evidence does not contain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::{ByName, Generation, JobId, NodeId, Rank, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Which jobs run where. Lent with every call, so that there is one owner of the truth: the caller. Changed job by job, and
-/// asked by node without a look at any rank.
+/// Placement of jobs on nodes. Borrowed for every call, because the caller owns it. Updated for each job, and indexed
+/// by node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Context {
     jobs: BTreeMap<JobId, JobContext>,
-    /// The jobs that have ranks on a node.
+    /// Jobs that have ranks on each node.
     on: ByName<NodeId, BTreeSet<JobId>>,
 }
 
-/// One job's generation that may act.
+/// Current generation of one job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobContext {
-    /// The generation that may act; evidence of an older one never opens a case (RG-3).
+    /// Generation that may act; evidence of an older one never opens a case (RG-3).
     pub generation: Generation,
-    /// The node of each rank of that generation.
+    /// Node of each rank of that generation.
     pub placements: BTreeMap<Rank, NodeId>,
-    /// The job is being ended on purpose: exits of its ranks mean nothing.
+    /// True while the job is ended on purpose: exits of its ranks are not failures.
     pub stopping: bool,
-    /// When this generation was begun, where that is known: older evidence about the job is about an earlier one.
+    /// Start of this generation, if known: older evidence about the job belongs to an earlier one.
     #[serde(default)]
     pub since: Option<Timestamp>,
-    /// When the job ended. From then on it uses none of its machines.
+    /// End of the job; from then on it uses none of its machines.
     #[serde(default)]
     pub ended_at: Option<Timestamp>,
 }
 
 impl Context {
-    /// From now on this is so of a job, whatever was said of it before.
+    /// Sets the state of a job and replaces the previous one.
     pub fn set(&mut self, name: JobId, job: JobContext) {
         self.remove(&name);
         for node in job.placements.values() {
@@ -41,7 +41,7 @@ impl Context {
         self.jobs.insert(name, job);
     }
 
-    /// A job is gone.
+    /// Removes a job and its placements.
     pub fn remove(&mut self, name: &JobId) {
         let Some(job) = self.jobs.remove(name) else { return };
         for node in job.placements.values() {
@@ -52,17 +52,17 @@ impl Context {
         }
     }
 
-    /// A job that has a generation.
+    /// Returns a known job.
     pub fn job(&self, name: &JobId) -> Option<&JobContext> {
         self.jobs.get(name)
     }
 
-    /// The jobs that have a generation, by name.
+    /// Returns the known jobs, by name.
     pub fn jobs(&self) -> impl Iterator<Item = (&JobId, &JobContext)> {
         self.jobs.iter()
     }
 
-    /// The jobs that have ranks on a node, by name.
+    /// Returns the jobs that have ranks on a node, by name.
     pub fn jobs_on(&self, node: &NodeId) -> impl Iterator<Item = (&JobId, &JobContext)> {
         let names = self.on.get(node).into_iter().flatten();
         names.filter_map(|name| self.jobs.get_key_value(name))
@@ -78,7 +78,7 @@ impl FromIterator<(JobId, JobContext)> for Context {
 }
 
 impl JobContext {
-    /// The node that runs a rank.
+    /// Returns the node that runs a rank.
     pub fn node_of(&self, rank: Rank) -> Option<&NodeId> {
         self.placements.get(&rank)
     }

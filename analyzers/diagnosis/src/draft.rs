@@ -1,4 +1,4 @@
-//! Drafts: a failure that is still being gathered, or that was concluded a short while ago.
+//! Drafts: failures with open collection of evidence, or that were concluded recently.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::glimpse::{Glimpse, decides};
 use crate::repeats::{Kept, Repeats};
 use crate::{Candidate, Context, Opinion, Policy, Scene, Scope, Sign, Strength, What, arbiter};
 
-/// A draft's number, counted from 1; it stays the same when the draft is concluded.
+/// Number of a draft, counted from 1; unchanged when the draft is concluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DraftId(pub u64);
@@ -23,7 +23,7 @@ impl fmt::Display for DraftId {
     }
 }
 
-/// The signs of one failure and when to stop gathering.
+/// Signs of one failure, with the state that decides its deadline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Draft {
     pub(crate) id: DraftId,
@@ -32,33 +32,33 @@ pub(crate) struct Draft {
     pub(crate) newest_at: Timestamp,
     pub(crate) placements: BTreeMap<Rank, NodeId>,
     pub(crate) signs: Vec<Shared<Sign>>,
-    /// Text of the signs, bytes.
+    /// Total text of the signs, bytes.
     #[serde(default)]
     bytes: usize,
-    /// Cascades and noise among the signs: what can make room.
+    /// Number of cascade and noise signs, which may be evicted.
     idle: usize,
-    /// Cascades and noise that found no room.
+    /// Number of signs that were dropped for lack of room.
     pub(crate) dropped: u64,
-    /// What was said too often to be kept.
+    /// Counters of repeated signs.
     pub(crate) repeats: Repeats,
-    /// Whether signs that may tell something new came since the draft was weighed.
+    /// True if signs with possibly new information arrived since the draft was weighed.
     fresh: bool,
-    /// What its signs, as they are, amount to.
+    /// Cached ranking of its candidates.
     #[serde(skip)]
     ranked: Ranked,
-    /// Whether anything in it can explain the rest; while nothing does, the draft waits for its cap.
+    /// True if a candidate explains the rest; otherwise the draft waits for its cap.
     pub(crate) explained: bool,
     /// Set when concluded.
     pub(crate) concluded: Option<Conclusion>,
 }
 
-/// The candidates of a draft's signs by one catalogue, the best first, from when it was weighed until a sign comes or it is
-/// concluded. It can be made again at any time, so it makes no draft another one.
+/// Cached candidates of a draft for one catalogue edition, best first, from weighing until the next sign or the
+/// conclusion. It can be recomputed at any time, so equality of drafts ignores it.
 #[derive(Debug, Clone, Default)]
 struct Ranked(Option<(u64, Vec<Candidate>)>);
 
 impl Ranked {
-    /// What it is by this catalogue, where it was made by this one.
+    /// Returns the candidates if they were computed with this catalogue.
     fn of(self, catalogue: &Catalogue) -> Option<Vec<Candidate>> {
         let (edition, ranking) = self.0?;
         (edition == catalogue.edition()).then_some(ranking)
@@ -95,7 +95,7 @@ impl Draft {
         }
     }
 
-    /// When it is concluded if nothing more arrives.
+    /// Returns the time at which it is concluded if no more evidence arrives.
     pub(crate) fn deadline(&self, policy: &Policy) -> Timestamp {
         let cap = self.opened_at.after(policy.cap);
         if self.explained {
@@ -105,7 +105,7 @@ impl Draft {
         }
     }
 
-    /// Takes a sign in, in order of time, where there is room.
+    /// Adds a sign in order of time, if there is room.
     pub(crate) fn add(&mut self, glimpse: &Glimpse<'_>, policy: &Policy) {
         let kept = self.repeats.take(glimpse);
         if kept == Kept::No {
@@ -113,7 +113,7 @@ impl Draft {
         }
         let idle = !glimpse.decides();
         let bytes = glimpse.text.len();
-        // What decides may take twice as much, and an end or a silence has a short text always.
+        // Deciding signs may use twice the space, and exits and silences always have a short text.
         let room = if idle {
             policy.draft_bytes
         } else {
@@ -145,24 +145,24 @@ impl Draft {
         self.fresh |= kept == Kept::Telling;
     }
 
-    /// The nodes of its job, of ranks that follow each other once; none where it is a node's own.
+    /// Returns the nodes of its job, once for consecutive ranks; none for a node's own draft.
     pub(crate) fn nodes_of_job(&self) -> impl Iterator<Item = &NodeId> {
         let mut before = None;
         let nodes = self.placements.values();
         nodes.filter(move |node| before.replace(*node) != Some(*node))
     }
 
-    /// Whether a rank of its job ended, or a node of it fell silent.
+    /// Returns true if a rank of its job ended, or a node of it became silent.
     pub(crate) fn has_failed(&self) -> bool {
         self.signs.iter().any(|sign| sign.mark().is_none())
     }
 
-    /// Whether a drill is part of it.
+    /// Returns true if a drill is part of it.
     pub(crate) fn is_synthetic(&self) -> bool {
         self.signs.iter().any(|sign| sign.synthetic)
     }
 
-    /// Whether a sign of this meaning is in it.
+    /// Returns true if it contains a sign of this meaning.
     pub(crate) fn holds(&self, what: &What) -> bool {
         self.signs.iter().any(|sign| sign.what == *what)
     }
@@ -175,7 +175,7 @@ impl Draft {
         Scene::new(&self.signs, job, generation, &self.placements, catalogue)
     }
 
-    /// Weighs what is known so far and writes down why.
+    /// Weighs the signs and writes the reasoning.
     pub(crate) fn opinion(&mut self, now: Timestamp, catalogue: &Catalogue) -> Opinion {
         self.fresh = false;
         let ranked = std::mem::take(&mut self.ranked);
@@ -184,7 +184,7 @@ impl Draft {
         arbiter::opinion(&scene, &ranking, now)
     }
 
-    /// Weighs what is known so far, if anything came since that was last done; nothing is written.
+    /// Weighs the signs if any arrived since the last time, without the reasoning; none otherwise.
     fn weigh(&mut self, catalogue: &Catalogue) -> Option<Option<&Candidate>> {
         if !std::mem::take(&mut self.fresh) {
             return None;
@@ -194,7 +194,7 @@ impl Draft {
         Some(ranking.first())
     }
 
-    /// Looks again whether something explains the rest.
+    /// Updates `explained` with the signs so far.
     pub(crate) fn look(&mut self, catalogue: &Catalogue) {
         if !self.explained {
             let winner = self.weigh(catalogue).flatten();
@@ -202,7 +202,7 @@ impl Draft {
         }
     }
 
-    /// Whether what came since the conclusion makes it another one.
+    /// Returns true if evidence since the conclusion changes class or blamed entity.
     pub(crate) fn thinks_again(&mut self, catalogue: &Catalogue) -> bool {
         let nobody = self.scene(catalogue).job_entity();
         let Some(winner) = self.weigh(catalogue) else {
@@ -220,7 +220,7 @@ impl Draft {
         another
     }
 
-    /// How many nodes speak in it, for a person. In most it is one, which is seen without putting any in order.
+    /// Returns the number of nodes with signs. Usually it is one, which is detected without building a set.
     pub(crate) fn nodes(&self) -> usize {
         let nodes = || self.signs.iter().filter_map(|sign| sign.node());
         let Some(first) = nodes().next() else { return 0 };

@@ -1,4 +1,4 @@
-//! All drafts of a diagnosis, found by whose failure they are and by when something is to be done with them.
+//! All drafts of a diagnosis, indexed by scope and by due time.
 
 use std::collections::BTreeSet;
 
@@ -13,34 +13,34 @@ use crate::{DraftId, Policy, Scope};
 /// Open drafts and those concluded within the window.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Drafts {
-    /// Oldest first. Boxed, because they come and go by the thousand and are large.
+    /// Ordered by age. Boxed, because drafts are large and created by the thousand.
     all: Rising<DraftId, Box<Draft>>,
     orders: Orders,
 }
 
-/// Drafts by what they are asked for.
+/// Indexes of the drafts.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Orders {
     of: ByName<Scope, OfScope>,
-    /// When each open draft is concluded.
+    /// Due time of each open draft.
     due: BTreeSet<(Timestamp, DraftId)>,
-    /// When each concluded draft was concluded.
+    /// Time of conclusion of each concluded draft.
     done: Rising<(Timestamp, DraftId), ()>,
     /// Concluded drafts of jobs by the nodes of the job.
     done_on: ByName<NodeId, Row>,
 }
 
-/// The drafts of a scope.
+/// Drafts of a scope.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct OfScope {
-    /// The open one; there is never a second one.
+    /// Open draft; at most one.
     pub(crate) open: Option<DraftId>,
-    /// Concluded ones, by their numbers.
+    /// Numbers of the concluded drafts.
     done: Row,
 }
 
 impl OfScope {
-    /// The newest concluded one.
+    /// Returns the newest concluded draft.
     pub(crate) fn newest_done(&self) -> Option<DraftId> {
         self.done.greatest().map(DraftId)
     }
@@ -54,7 +54,7 @@ impl OfScope {
 }
 
 impl Orders {
-    /// A draft is there, or is there again.
+    /// Adds a draft to the indexes.
     fn enter(&mut self, draft: &Draft, policy: &Policy) {
         if draft.concluded.is_some() {
             return self.conclude(draft);
@@ -63,7 +63,7 @@ impl Orders {
         self.due.insert((draft.deadline(policy), draft.id));
     }
 
-    /// A draft is concluded, which was open, concluded before, or not there.
+    /// Moves a draft to the concluded ones; it may have been open, concluded before, or absent.
     fn conclude(&mut self, draft: &Draft) {
         let id = draft.id;
         let Some(conclusion) = &draft.concluded else { return };
@@ -76,7 +76,7 @@ impl Orders {
         }
     }
 
-    /// A draft is gone for good.
+    /// Removes a draft from all indexes.
     fn forget(&mut self, draft: &Draft, policy: &Policy) {
         self.of.lessen(&draft.scope, |of| {
             of.leave(draft);
@@ -102,7 +102,7 @@ impl Orders {
 }
 
 impl Drafts {
-    /// Of drafts that were written down.
+    /// Rebuilds the indexes of stored drafts.
     pub(crate) fn of(all: Vec<Draft>, policy: &Policy) -> Self {
         let mut drafts = Self::default();
         for draft in all {
@@ -111,13 +111,13 @@ impl Drafts {
         drafts
     }
 
-    /// Takes a draft in.
+    /// Adds a draft to the indexes and the map.
     pub(crate) fn insert(&mut self, draft: Box<Draft>, policy: &Policy) {
         self.orders.enter(&draft, policy);
         self.all.insert(draft.id, draft);
     }
 
-    /// Changes the signs of a draft, which stays open or concluded.
+    /// Changes the signs of a draft, which remains open or concluded, and updates its due time.
     pub(crate) fn change<T>(&mut self, id: DraftId, policy: &Policy, how: impl FnOnce(&mut Draft) -> T) -> Option<T> {
         let draft = self.all.get_mut(&id)?;
         let before = draft.deadline(policy);
@@ -130,7 +130,7 @@ impl Drafts {
         Some(told)
     }
 
-    /// Concludes an open draft again or for the first time: `how` sets its conclusion.
+    /// Concludes an open or concluded draft: `how` sets its conclusion.
     pub(crate) fn conclude<T>(&mut self, id: DraftId, policy: &Policy, how: impl FnOnce(&mut Draft) -> T) -> Option<T> {
         let draft = self.all.get_mut(&id)?;
         self.orders.leave_moments(draft, policy);
@@ -139,7 +139,7 @@ impl Drafts {
         Some(told)
     }
 
-    /// How many there are.
+    /// Returns the number of drafts.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
@@ -148,12 +148,12 @@ impl Drafts {
         self.all.get(&id).map(Box::as_ref)
     }
 
-    /// The drafts of a scope, where it has some.
+    /// Returns the drafts of a scope, if it has any.
     pub(crate) fn of_scope(&self, scope: ScopeRef<'_>) -> Option<&OfScope> {
         self.orders.of.get(&scope)
     }
 
-    /// Open drafts, oldest first.
+    /// Returns the open drafts, oldest first.
     pub(crate) fn open(&self) -> impl Iterator<Item = &Draft> {
         self.all
             .values()
@@ -161,12 +161,12 @@ impl Drafts {
             .filter(|draft| draft.concluded.is_none())
     }
 
-    /// The next moment at which a draft is to be concluded.
+    /// Returns the time at which a draft is due next.
     pub(crate) fn due(&self) -> Option<Timestamp> {
         self.orders.due.first().map(|(at, _)| *at)
     }
 
-    /// Open drafts that are to be concluded by now, oldest first.
+    /// Returns the open drafts that are due by now, oldest first.
     pub(crate) fn due_by(&self, now: Timestamp) -> Vec<DraftId> {
         let due = self.orders.due.iter().take_while(|(at, _)| *at <= now);
         let mut due: Vec<DraftId> = due.map(|(_, id)| *id).collect();
@@ -174,8 +174,8 @@ impl Drafts {
         due
     }
 
-    /// The newest concluded draft of another scope that concerns a node, is newer than the `newest` of this scope and passes
-    /// a test.
+    /// Returns the newest concluded draft of another scope that concerns the node, is newer than the `newest` of this
+    /// scope and passes `test`.
     pub(crate) fn newest_elsewhere(
         &self,
         node: &NodeId,
@@ -193,7 +193,7 @@ impl Drafts {
         of_jobs.max(of_itself)
     }
 
-    /// Forgets drafts that were concluded before the window.
+    /// Removes drafts that were concluded before the window.
     pub(crate) fn forget(&mut self, now: Timestamp, policy: &Policy) {
         while let Some((_, id)) = self
             .orders
@@ -207,7 +207,7 @@ impl Drafts {
         }
     }
 
-    /// All drafts, oldest first.
+    /// Returns all drafts, oldest first.
     pub(crate) fn into_all(self) -> Vec<Draft> {
         self.all.into_values().map(|draft| *draft).collect()
     }

@@ -1,4 +1,4 @@
-//! The rank that failed first, as launchers tell it.
+//! First failed rank, from reports of launchers.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use rankguard_model::Rank;
 use crate::knowledge::Known;
 use crate::{Candidate, Scene, Sign, Strength};
 
-/// Under this heading torchrun tells the failure that it saw first.
+/// Heading under which torchrun reports the failure that it observed first.
 const FIRST_FAILURE: &str = "Root Cause (first observed failure)";
 
-/// Classes of software that strike one process, with those of machines, data and numbers.
+/// Classes of software failures that affect one process, besides those of hardware, user data and model numerics.
 const ONE: [&str; 11] = [
     "container-oom-kill",
     "dataloader-worker-crash",
@@ -25,17 +25,18 @@ const ONE: [&str; 11] = [
     "uncaught-exception",
 ];
 
-/// Classes that every process of a program meets, whichever the launcher noticed first: they all read the same text and load the
-/// same libraries.
+/// Classes that affect every process of a program, so the rank that the launcher observed first has no meaning: all
+/// processes read the same text and load the same libraries.
 const EVERYBODY: [&str; 3] = ["argparse-error", "library-incompatible", "python-syntax-error"];
 
-/// Ranks on a node, where nothing tells.
+/// Assumed number of ranks on a node if the placement is unknown.
 pub(crate) const NODE_RANKS: u32 = 8;
 
-/// Ranks that must tell of a lost peer before the one that does not is taken for it.
+/// Minimum number of ranks that report a lost peer before the missing one is taken as the first.
 const SURVIVORS: usize = 3;
 
-/// Launchers name the rank that failed first; that helps where the cause itself names none and sits in the program.
+/// Returns the rank that launchers report as failed first, for a cause that names none. None for machine faults, and
+/// for failures that every process meets.
 pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<'_>) -> Option<Rank> {
     let class = winner.class.as_str();
     let survivor = matches!(class, "nccl-timeout" | "hccl-timeout");
@@ -43,7 +44,7 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<
     if winner.strength == Strength::Overriding || survivor || everybody || !known.has_first_rank() {
         return None;
     }
-    // Processes that crash together are noticed one after the other, which says nothing of who was first.
+    // Processes that crash together are reported one after the other in random order.
     let crashes = scene
         .signs
         .iter()
@@ -57,7 +58,7 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<
         .filter(|(_, sign)| tells_of_a_child(sign) || local_rank_of(&sign.text).is_some())
         .collect();
     let program = known.is_program();
-    // What several ranks say of themselves is not one rank's, whichever the launcher noticed first.
+    // A message of several ranks about themselves concerns no single rank.
     let mut speakers = winner
         .support
         .iter()
@@ -68,7 +69,7 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<
     {
         return None;
     }
-    // Of a race there is one loser; of most other mistakes of a program every process may be the one that is told.
+    // A race has one loser; for most other mistakes of a program, any process may be the reported one.
     let one = happens_to_one(class, known);
     let shared = program && !one && winner.class.as_str() != "race-on-shared-filesystem";
     let spawned = |sign: &Sign| sign.is_signed("spawned-process-failed");
@@ -88,7 +89,7 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<
         let local = || of_local(local.filter(|_| one)?, &seen);
         number(sign, "rank").or_else(local).map(Rank)
     };
-    // A mistake of the program is every rank's, whichever was seen first.
+    // A mistake of the program affects every rank, independent of the first report.
     if !program && let Some(first) = seen_first(&reports, rank) {
         return Some(first);
     }
@@ -100,15 +101,15 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<
     ended.then(|| says_nothing(scene)).flatten()
 }
 
-/// Whether a rank that tells of a mistake of the program is not the one that the launcher saw fail first: then it is the mistake
-/// of several.
+/// Returns true if the rank that reports a program mistake is not the one that the launcher observed first: then
+/// several ranks made it.
 pub(crate) fn is_one_of_several(scene: &Scene<'_>, rank: Rank, known: Known<'_>) -> bool {
     let number = |sign: &Sign| sign.field("rank").and_then(|text| text.parse().ok()).map(Rank);
     let reports: Vec<(usize, &Sign)> = scene.marks().filter(|(_, sign)| tells_of_a_child(sign)).collect();
     known.is_program() && seen_first(&reports, number).is_some_and(|first| first != rank)
 }
 
-/// A summary of several failures says which it saw first: it stands below that heading.
+/// Returns the rank below the heading of the first observed failure in a summary of several failures.
 fn seen_first(reports: &[(usize, &Sign)], rank: impl Fn(&Sign) -> Option<Rank>) -> Option<Rank> {
     let heading = reports.iter().find(|(_, sign)| sign.text.contains(FIRST_FAILURE))?.0;
     let mut below = reports.iter().filter(|(index, _)| *index > heading);
@@ -120,8 +121,8 @@ fn tells_of_a_child(sign: &Sign) -> bool {
         .is_some_and(|class| class.as_str() == "launcher-child-failed")
 }
 
-/// The one rank that does not tell of a lost peer where all others do: who ended first does not survive to tell of it. Where
-/// nobody tells how many ranks there are, it is those up to the highest that speaks.
+/// Returns the only rank that does not report a lost peer while all others do: the first to end cannot report it. If
+/// the number of ranks is unknown, the highest reporting rank is the last.
 fn says_nothing(scene: &Scene<'_>) -> Option<Rank> {
     let lost = |sign: &&Sign| sign.class().is_some_and(|class| class.as_str() == "remote-worker-lost");
     let tellers: BTreeSet<u32> = scene
@@ -140,12 +141,13 @@ fn says_nothing(scene: &Scene<'_>) -> Option<Rank> {
     (0..=highest).find(|rank| !tellers.contains(rank)).map(Rank)
 }
 
-/// Whether a failure is one process's by its nature: its sample, its memory, its crash. Wrong settings and calls fail everywhere.
+/// Returns true if the failure affects one process by its nature: its sample, its memory, its crash. Wrong settings
+/// and calls fail on all ranks.
 fn happens_to_one(class: &str, known: Known<'_>) -> bool {
     matches!(known.layer(), "hardware" | "user-data" | "model-numerics") || ONE.contains(&class)
 }
 
-/// The rank on its node of the process that a launcher tells the end of: it quotes the command, which names it.
+/// Parses the local rank from the command line that a launcher quotes when it reports the end of a process.
 fn local_rank_of(text: &str) -> Option<u32> {
     let ended = ["exits with return code", "died with <", "returned non-zero exit status"];
     if !ended.iter().any(|words| text.contains(words)) {
@@ -158,8 +160,8 @@ fn local_rank_of(text: &str) -> Option<u32> {
     rest[..end].parse().ok()
 }
 
-/// The rank in the world of a rank on its node: the same on the first node, and otherwise the one of those that speak which
-/// sits there. Nodes have eight GPUs as a rule.
+/// Converts a local rank to a global one: equal on the first node, otherwise the only reporting rank at that
+/// position. Assumes [`NODE_RANKS`] GPUs a node.
 fn of_local(local: u32, seen: &BTreeSet<u32>) -> Option<u32> {
     if seen.last().is_none_or(|last| *last < NODE_RANKS) {
         return Some(local);

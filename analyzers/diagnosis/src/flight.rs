@@ -1,8 +1,8 @@
-//! Flight-recorder dumps of a job's ranks, joined into the failure that they belong to.
+//! Flight-recorder dumps of a job's ranks, joined into the failure to which they belong.
 //!
-//! A dump says nothing alone: only beside those of the other ranks it tells who waits for whom. So dumps are held, newest of
-//! each rank, until their generation's failure is concluded; then they are compared once, and what the comparison says
-//! becomes signs like any other.
+//! A single dump is not informative: only together with those of the other ranks it shows which rank waits for which.
+//! So the newest dump of each rank is held until the generation's failure is concluded; then all are compared once,
+//! and the result becomes signs like any other.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Scope, Sign, What};
 
-/// The signature that signs of this module carry.
+/// Signature id of the signs from this module.
 pub(crate) const SIGNATURE: &str = "flight-recorder";
 
-/// What one dump may cost its reader: an agent sends at most a small part of one.
+/// Limits for reading one dump: an agent sends at most a small part of one.
 const LIMITS: Limits = Limits {
     bytes: 1 << 20,
     values: 1 << 18,
@@ -27,13 +27,13 @@ const LIMITS: Limits = Limits {
     work: 8 << 20,
 };
 
-/// A culprit less certain than this is mentioned by the report and blamed by nobody.
+/// Minimum confidence of a blamed culprit; others are only mentioned in the report.
 const CERTAIN: f64 = 0.5;
 
-/// How much of the comparison's certainty a verdict takes: who did not come is known, why is not.
+/// Factor on the comparison's confidence in a verdict: the missing rank is known, the reason is not.
 const SHARE: f64 = 0.8;
 
-/// Culprits named in one case.
+/// Maximum number of culprits named in one case.
 const NAMED: usize = 16;
 
 /// Dumps by job.
@@ -42,13 +42,13 @@ pub(crate) struct Dumps {
     jobs: BTreeMap<JobId, Held>,
 }
 
-/// The dumps of one generation.
+/// Dumps of one generation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Held {
     generation: Generation,
     newest_at: Timestamp,
     ranks: BTreeMap<Rank, Dumped>,
-    /// Dumps for which there was no room.
+    /// Number of dumps for which there was no room.
     refused: u32,
 }
 
@@ -62,14 +62,14 @@ struct Dumped {
 }
 
 impl Held {
-    /// Text of the dumps, and what each takes besides.
+    /// Returns the total text of the dumps, bytes.
     fn bytes(&self) -> usize {
         self.ranks.values().map(|dumped| dumped.text.len()).sum()
     }
 }
 
 impl Dumps {
-    /// Takes a dump in; other evidence is not looked at. Gives the scope it belongs to.
+    /// Takes in a dump and returns its scope; returns none for other evidence.
     pub(crate) fn take(&mut self, evidence: &Evidence, room: usize) -> Option<Scope> {
         let (
             Body::FlightDump { dump, .. },
@@ -115,13 +115,13 @@ impl Dumps {
         })
     }
 
-    /// Whether every rank of a generation has a dump here.
+    /// Returns true if every rank of a generation has a dump.
     pub(crate) fn complete(&self, scope: &Scope, placements: &BTreeMap<Rank, NodeId>) -> bool {
         self.of(scope)
             .is_some_and(|held| !placements.is_empty() && placements.keys().all(|rank| held.ranks.contains_key(rank)))
     }
 
-    /// What the dumps of a generation say together; empty where they name nobody.
+    /// Returns the result of comparing the dumps of a generation; empty if they name no culprit.
     pub(crate) fn signs(&self, scope: &Scope, placements: &BTreeMap<Rank, NodeId>) -> Vec<Shared<Sign>> {
         let (Some(held), Scope::Job { job, generation }) = (self.of(scope), scope) else {
             return Vec::new();
@@ -143,7 +143,7 @@ impl Dumps {
         signs.into_iter().map(Shared::from).collect()
     }
 
-    /// Lets go of the dumps of a concluded failure, and of those that nothing came of.
+    /// Removes dumps that are older than the window.
     pub(crate) fn forget(&mut self, now: Timestamp, window: Duration) {
         if self.jobs.is_empty() {
             return;
@@ -159,24 +159,23 @@ impl Dumps {
     }
 }
 
-/// One rank's dump and where it came from.
+/// Dump of one rank with its origin.
 #[derive(Debug, Clone)]
 pub struct RankDump {
-    /// The evidence that it is, or stands for.
+    /// Evidence that contains the dump, or represents it.
     pub evidence: EvidenceId,
-    /// When it was written, where that may be compared with other streams.
+    /// Time of writing, if comparable with other streams.
     pub at: Option<Timestamp>,
-    /// Where the rank ran.
+    /// Node of the rank.
     pub node: NodeId,
-    /// The dump.
     pub dump: Dump,
-    /// It was made up.
+    /// True if it is synthetic.
     pub synthetic: bool,
 }
 
-/// What the dumps of one generation's ranks say together, as signs: a rank that others wait for and that waits for nobody, or
-/// ranks that call different collectives. `world` is the number of ranks, where it is known, and `placed` says where a rank
-/// ran that has no dump. Empty where the dumps name nobody.
+/// Returns the result of comparing the dumps of one generation as signs: a rank for which others wait and that waits
+/// for none, or ranks that call different collectives. `world` is the number of ranks, if known, and `placed` returns
+/// the node of a rank without a dump. Empty if the dumps name no culprit.
 pub fn flight_signs(
     job: &JobId,
     generation: Generation,
@@ -186,7 +185,7 @@ pub fn flight_signs(
 ) -> Vec<Sign> {
     let read: Vec<Dump> = dumps.values().map(|told| told.dump.clone()).collect();
     let report = rankguard_flight::analyze(&read, world);
-    // A rank without a dump is told of by the lowest that waits.
+    // A rank without a dump is reported with the evidence of the lowest waiting rank.
     let waiting = report.waiting_ranks.iter().find_map(|rank| dumps.get(&Rank(*rank)));
     let Some(speaker) = waiting.or_else(|| dumps.values().next()) else {
         return Vec::new();
@@ -248,7 +247,7 @@ pub fn flight_signs(
     if !named.is_empty() {
         return named;
     }
-    // Each waits for another of the circle: they call their collectives in different orders.
+    // Each rank of the cycle waits for another: they call their collectives in different orders.
     let circle = report.cycles.first();
     circle
         .map(|first| sign(None, "collective-mismatch", first.confidence, first.because.join("; ")))

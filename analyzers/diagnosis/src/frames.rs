@@ -1,11 +1,11 @@
-//! What the frames of a traceback tell: whose code failed, and what it was doing.
+//! Interpretation of traceback frames: owner of the failed code, and its operation.
 
 use rankguard_faults::triage::FRAMEWORKS;
 use rankguard_model::Role;
 
 use crate::{Scene, Sign};
 
-/// What is raised by libraries on behalf of whoever called them: it says nothing of whose mistake it is.
+/// Libraries that raise on behalf of their caller: they do not show which code made the mistake.
 const LIBRARIES: [&str; 22] = [
     "apex",
     "cupy",
@@ -31,10 +31,10 @@ const LIBRARIES: [&str; 22] = [
     "triton",
 ];
 
-/// Innermost functions among which the one that loads must be: further out, something else was done with what was loaded.
+/// Number of innermost functions among which the loader must be: further out, the loaded state was already in use.
 const NEAR: usize = 4;
 
-/// Functions that packages put around others and that hand on what they were given.
+/// Wrapper functions that pass on their arguments.
 const WRAPPERS: [&str; 9] = [
     "__call__",
     "_call_impl",
@@ -47,8 +47,8 @@ const WRAPPERS: [&str; 9] = [
     "wrapper",
 ];
 
-/// The traceback of another rank whose end was cut off: the ranks of a program fail alike, and it knows the frames that the
-/// exception of this one lost.
+/// Returns the truncated traceback of another rank: the ranks of a program fail alike, and it has the frames that
+/// this exception lost.
 pub(crate) fn cut_off<'a>(scene: &'a Scene<'_>, sign: &Sign) -> Option<&'a Sign> {
     let is_exception = sign.mark().is_some_and(|mark| mark.signature.starts_with("py-"));
     if !is_exception {
@@ -62,18 +62,18 @@ pub(crate) fn cut_off<'a>(scene: &'a Scene<'_>, sign: &Sign) -> Option<&'a Sign>
         .find(|other| other.text.ends_with("(cut off)") && other.field("functions").is_some())
 }
 
-/// Whether an exception was raised below a function.
+/// Returns true if the exception was raised below a function.
 pub(crate) fn below(sign: &Sign, function: &str) -> bool {
     let functions = sign.field("functions");
     functions.is_some_and(|names| names.split(',').any(|name| name == function))
 }
 
-/// The package of the innermost frame.
+/// Returns the package of the innermost frame.
 pub(crate) fn innermost(sign: &Sign) -> Option<&str> {
     sign.field("packages")?.split(',').next()
 }
 
-/// The function of the program that reads or joins samples, where the exception was raised in it.
+/// Returns the function that reads or collates samples, if the exception was raised in it.
 pub(crate) fn reads_samples(sign: &Sign) -> Option<&str> {
     let innermost = sign.field("functions")?.split(',').next()?;
     matches!(
@@ -83,7 +83,7 @@ pub(crate) fn reads_samples(sign: &Sign) -> Option<&str> {
     .then_some(innermost)
 }
 
-/// The function that loads weights or a saved state, where the exception was raised below one.
+/// Returns the function that loads weights or a saved state, if the exception was raised below it.
 pub(crate) fn loader(sign: &Sign) -> Option<&str> {
     if sign
         .field("code")
@@ -101,7 +101,7 @@ pub(crate) fn loader(sign: &Sign) -> Option<&str> {
     })
 }
 
-/// What saved weights were looked up in, where the line that raised does that: a key that is not there is one that the
+/// Returns the name of the saved state in which the raising line looked up a key: a missing key is one that the
 /// checkpoint and the model do not share.
 pub(crate) fn looks_up_saved(sign: &Sign) -> Option<&str> {
     let saved = [
@@ -122,7 +122,7 @@ pub(crate) fn looks_up_saved(sign: &Sign) -> Option<&str> {
     })
 }
 
-/// The function that checks what the program was told, where an assertion failed in it.
+/// Returns the function that validates settings, if an assertion failed in it.
 pub(crate) fn checks_settings(sign: &Sign) -> Option<&str> {
     sign.field("functions")?.split(',').take(2).find(|function| {
         let name = function.to_ascii_lowercase();
@@ -135,7 +135,7 @@ pub(crate) fn checks_settings(sign: &Sign) -> Option<&str> {
     })
 }
 
-/// Whether the line that raised was making something in shared memory, which is a file system of its own.
+/// Returns true if the raising line was creating shared memory, which is a file system of its own.
 pub(crate) fn makes_shared_memory(sign: &Sign) -> bool {
     let makers = [
         "SemLock(",
@@ -149,17 +149,17 @@ pub(crate) fn makes_shared_memory(sign: &Sign) -> bool {
         .is_some_and(|code| makers.iter().any(|maker| code.contains(maker)))
 }
 
-/// Whether the line that raised asserts that a path is there.
+/// Returns true if the raising line asserts that a path exists.
 pub(crate) fn asserts_a_path(sign: &Sign) -> bool {
     let asked = ["exists(", "isfile(", "isdir(", "is_file(", "is_dir("];
     sign.field("raising").is_some_and(|code| {
         let asserted = code.trim_start().strip_prefix("assert ");
-        // Who asserts that nothing is there yet is told that something is.
+        // An assertion that nothing exists yet fails because something does.
         asserted.is_some_and(|code| !code.starts_with("not ") && asked.iter().any(|call| code.contains(call)))
     })
 }
 
-/// The call by which the line that raised removes or renames a file.
+/// Returns the call by which the raising line removes or renames a file.
 pub(crate) fn moves_a_file(sign: &Sign) -> Option<&'static str> {
     let calls = [
         "os.remove",
@@ -174,7 +174,8 @@ pub(crate) fn moves_a_file(sign: &Sign) -> Option<&'static str> {
     calls.into_iter().find(called)
 }
 
-/// The function whose barrier a rank waited in, where it is one in which a single rank saves or prepares something for all.
+/// Returns the function with the barrier in which a rank waited, if a single rank saves or prepares something for
+/// all in it.
 pub(crate) fn waits_for_one(sign: &Sign) -> Option<&str> {
     let functions = sign.field("functions")?;
     let barrier = functions
@@ -198,7 +199,7 @@ pub(crate) fn waits_for_one(sign: &Sign) -> Option<&str> {
     one.filter(|_| barrier)
 }
 
-/// The name of what settings were looked up in, where a line of code does that.
+/// Returns the name of the settings in which a source line looks up a key.
 pub(crate) fn looks_up_setting(code: &str) -> Option<&str> {
     let settings = ["config", "cfg", "conf", "options", "opts", "opt", "hparams", "settings"];
     code.match_indices('[').find_map(|(at, _)| {
@@ -208,13 +209,13 @@ pub(crate) fn looks_up_setting(code: &str) -> Option<&str> {
         let is_one = settings
             .iter()
             .any(|word| lower == *word || lower.ends_with(&format!("_{word}")));
-        // What is registered under a name, and what the environment holds, is for whoever starts the program to say.
+        // Registry names and environment variables are chosen by the person who starts the program.
         let named = lower.contains("registry") || lower.contains("registered") || lower == "environ";
         (named || quoted && is_one).then_some(name)
     })
 }
 
-/// Whether a key that is not there is the name of a variable of the environment: `KeyError: 'MASTER_ADDR'`.
+/// Returns true if the missing key is an environment variable: `KeyError: 'MASTER_ADDR'`.
 pub(crate) fn misses_a_variable(sign: &Sign) -> bool {
     let key = sign
         .text
@@ -246,7 +247,7 @@ pub(crate) fn misses_a_variable(sign: &Sign) -> bool {
     name == "WORLD_SIZE" || known.iter().any(|prefix| name.starts_with(prefix)) || asked()
 }
 
-/// The table of labels that a line of code looked something up in.
+/// Returns the label table in which the raising line looked up a key.
 pub(crate) fn looks_up_label(sign: &Sign) -> Option<&str> {
     let tables = [
         "o2i",
@@ -264,12 +265,12 @@ pub(crate) fn looks_up_label(sign: &Sign) -> Option<&str> {
     looked_up_in(code).find(|name| tables.iter().any(|table| name.eq_ignore_ascii_case(table)))
 }
 
-/// The names of what a line of code looks something up in.
+/// Returns the names that a source line indexes.
 fn looked_up_in(code: &str) -> impl Iterator<Item = &str> {
     code.match_indices('[').map(|(at, _)| name_before(code, at))
 }
 
-/// The name that ends at a place in a line of code.
+/// Returns the name that ends at an offset of a source line.
 fn name_before(code: &str, at: usize) -> &str {
     let start = code[..at]
         .rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_')
@@ -277,16 +278,16 @@ fn name_before(code: &str, at: usize) -> &str {
     &code[start..at]
 }
 
-/// The installed package whose own code asked another module for a name or an argument that is not there. In the program's
-/// code that is the program's mistake; between two packages it is a pair of versions that do not fit.
+/// Returns the installed package that requested a missing name or argument from another module in its own code. In
+/// the program's code that is the program's mistake; between two packages their versions are incompatible.
 pub(crate) fn mismatched_package<'a>(sign: &'a Sign, class: &str) -> Option<&'a str> {
     let text = sign.text.as_str();
     let asked = match class {
-        // Who writes a `forward` passes it on; it is no interface between installed packages.
+        // `forward` passes on the arguments of its caller; it is no interface between installed packages.
         "type-error" => text.contains("unexpected keyword argument") && !text.contains("forward()"),
         "attribute-error" => {
             let of_a_module = text.contains("module '") || text.contains("'module' object");
-            // Text where bytes were: what gives it became another version.
+            // Text in place of bytes: the package that returns it has another version.
             let decoded = text.contains("'str' object has no attribute 'decode'");
             of_a_module && text.contains("has no attribute") || decoded
         }
@@ -295,7 +296,7 @@ pub(crate) fn mismatched_package<'a>(sign: &'a Sign, class: &str) -> Option<&'a 
     };
     let innermost = asked.then(|| innermost(sign))??;
     let installed = !matches!(innermost, "program" | "python");
-    // A framework hands its users' arguments on, and so do wrappers: there the caller is who asked.
+    // Frameworks and wrappers pass on the arguments of their users: the caller made the request.
     let hands_on = class == "type-error"
         && (FRAMEWORKS.contains(&innermost) && text.contains("__init__()") && !wraps_model(sign)
             || sign
@@ -305,16 +306,16 @@ pub(crate) fn mismatched_package<'a>(sign: &'a Sign, class: &str) -> Option<&'a 
     (installed && !hands_on).then_some(innermost)
 }
 
-/// Whether the line that raised put one of PyTorch's wrappers around the model, by arguments that the framework itself wrote:
-/// one that the wrapper does not know is one of another version of PyTorch.
+/// Returns true if the raising line put a PyTorch wrapper around the model with arguments that the framework wrote:
+/// an unknown one belongs to another version of PyTorch.
 fn wraps_model(sign: &Sign) -> bool {
     let wrappers = ["DistributedDataParallel(", "FullyShardedDataParallel(", "GradScaler("];
     let code = sign.field("raising").unwrap_or_default();
     wrappers.iter().any(|wrapper| code.contains(wrapper)) && !code.contains("**")
 }
 
-/// The package whose GPU code was running when a kernel failed, where that is not the program's own. Programs bring kernels
-/// of their own through PyTorch; TensorFlow and XLA run theirs only, and say so by the driver's names of errors.
+/// Returns the owner of the GPU code that was running when a kernel failed, if it is not the program. Programs run
+/// their own kernels through PyTorch; TensorFlow and XLA run only theirs, and print the driver's error names.
 pub(crate) fn kernel_owner<'a>(sign: &'a Sign, class: &str) -> Option<&'a str> {
     if !matches!(class, "cuda-illegal-memory-access" | "cuda-launch-failure") {
         return None;
@@ -324,14 +325,14 @@ pub(crate) fn kernel_owner<'a>(sign: &'a Sign, class: &str) -> Option<&'a str> {
         let extension = !matches!(innermost, "program" | "python" | "torch" | "numpy");
         return extension.then_some(innermost);
     }
-    // What a launch failure was is not told, and as a rule it is the program's.
+    // A launch failure without details is usually the program's.
     sign.text
         .contains("CUDA_ERROR_ILLEGAL_ADDRESS")
         .then_some("TensorFlow or XLA")
 }
 
-/// Whether tensors were being joined where they turned out to live apart: what a framework stacks or gathers for its program
-/// is what the program gave it.
+/// Returns true if tensors on different devices were being joined: what a framework stacks or gathers comes from the
+/// program.
 pub(crate) fn joins(sign: &Sign, class: &str) -> bool {
     let innermost = sign.field("functions").and_then(|names| names.split(',').next());
     let joins = |name: &str| {
@@ -342,52 +343,54 @@ pub(crate) fn joins(sign: &Sign, class: &str) -> bool {
     class == "device-mismatch" && innermost.is_some_and(joins)
 }
 
-/// Whether a model was called with what it does not take: it is raised where frameworks call it, and the program chose both.
+/// Returns true if a model was called with arguments it does not accept: frameworks raise it, but the program chose
+/// both.
 pub(crate) fn calls_a_model(sign: &Sign, class: &str) -> bool {
     let calls = |name: &str| matches!(name, "_call_impl" | "_wrapped_call_impl" | "__call__");
     let innermost = sign.field("functions").and_then(|names| names.split(',').next());
     class == "type-error" && sign.text.contains("argument") && innermost.is_some_and(calls)
 }
 
-/// Whether what is not implemented is for the program to write: its own code says so, or a framework asks it for it.
+/// Returns true if the program should have implemented the missing method: its own code raised it, or a framework
+/// requires it.
 pub(crate) fn is_the_programs_to_write(sign: &Sign, class: &str) -> bool {
     let raised = class == "not-implemented" && sign.text.starts_with("NotImplementedError");
     let asked = ["must be implemented", "must implement", "missing the required"];
     raised && (innermost(sign) == Some("program") || asked.iter().any(|words| sign.text.contains(words)))
 }
 
-/// Whether the file that is not there has a name that no program chooses: one that a framework wrote for itself in between.
+/// Returns true if the missing file has a temporary name, which a framework and not the program chose.
 pub(crate) fn looks_for_its_own(sign: &Sign) -> bool {
     let path = sign.text.trim_end_matches(['\'', '"']);
     let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
     ["temp", "tmp"].iter().any(|word| name.contains(word))
 }
 
-/// Whether the program had a model loaded by its name alone, from whoever publishes it with its weights.
+/// Returns true if the program loaded a published model with its weights by name.
 pub(crate) fn published(sign: &Sign) -> bool {
     let code = sign.field("code").unwrap_or_default();
     code.contains("hub.load(") && !code.contains("local")
 }
 
-/// Whether an exception was raised below a function that computes the loss.
+/// Returns true if the exception was raised below a function that computes the loss.
 pub(crate) fn computes_loss(sign: &Sign) -> bool {
     let functions = sign.field("functions");
     functions.is_some_and(|names| names.split(',').any(|name| name.to_ascii_lowercase().contains("loss")))
 }
 
-/// The installed package whose code raised it: the innermost that is neither a library nor the program.
+/// Returns the installed package that raised it: the innermost that is neither a library nor the program.
 pub(crate) fn installed(sign: &Sign) -> Option<&str> {
     let mut packages = sign.field("packages")?.split(',');
     let innermost = packages.find(|name| !LIBRARIES.contains(name))?;
     (innermost != "program").then_some(innermost)
 }
 
-/// The framework whose own code raised it: the innermost package that is no library is a framework's.
+/// Returns the framework that raised it: the innermost package that is no library, if it is a framework.
 pub(crate) fn maker(sign: &Sign) -> Option<&str> {
     if sign.mark().is_some_and(|mark| mark.role != Role::Root) {
         return None;
     }
-    // What fails on a sample fails on the data of the program, whoever reads it.
+    // A failure on a sample is a failure of the program's data, independent of the reader.
     let reads = |name: &str| matches!(name, "_worker_loop" | "__getitem__" | "fetch") || name.ends_with("_examples");
     if sign.field("functions").is_some_and(|names| names.split(',').any(reads)) {
         return None;

@@ -1,5 +1,5 @@
-//! Glimpses: signs that nobody keeps yet. Most of what a storm says is counted and not kept, so nothing is copied before; whoever
-//! keeps one shares it with the others who do.
+//! Glimpses: borrowed signs. Most signs of a storm are counted and not stored, so nothing is copied before; a stored
+//! sign is shared by all its holders.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -9,14 +9,14 @@ use rankguard_model::{Body, ClassId, Entity, Evidence, EvidenceId, Mark, NodeId,
 use crate::sameness::Said;
 use crate::{Sign, What};
 
-/// The class of an exception that no signature knows better: it says how a failure surfaced, not what it is.
+/// Class of an exception that no signature knows better: it shows how a failure surfaced, not the cause.
 const SURFACED: &str = "uncaught-exception";
-/// The class of a connection that the other end closed.
+/// Class of a connection that the peer closed.
 const LOST_PEER: &str = "remote-worker-lost";
-/// The class of a hang that a line names in words.
+/// Class of a hang that a line names explicitly.
 const HANG: &str = "hang-no-error";
 
-/// One meaning of one piece of evidence, lent.
+/// Borrowed single meaning of evidence.
 #[derive(Debug, Clone)]
 pub(crate) struct Glimpse<'e> {
     pub(crate) evidence: &'e EvidenceId,
@@ -27,24 +27,23 @@ pub(crate) struct Glimpse<'e> {
     pub(crate) meaning: Meaning<'e>,
     pub(crate) text: Cow<'e, str>,
     pub(crate) synthetic: bool,
-    /// What is the same in all repeats of it, as a number ([`Said::sameness`]); none for what is never a repeat: ends of processes
-    /// and facts.
+    /// Repeat hash, shared by all repeats ([`Said::sameness`]); none for exits and facts, which are never repeats.
     pub(crate) same: Option<u64>,
-    /// The sign, where somebody keeps it.
+    /// Owned sign, once one is stored.
     sign: OnceCell<Shared<Sign>>,
 }
 
-/// What it means.
+/// Meaning of a sign.
 #[derive(Debug, Clone)]
 pub(crate) enum Meaning<'e> {
-    /// A signature knows the line or sample.
+    /// Mark of a signature.
     Mark(&'e Mark),
-    /// Anything else: never [`What::Mark`].
+    /// Any other meaning; never [`What::Mark`].
     Plain(What),
 }
 
 impl<'e> Glimpse<'e> {
-    /// The meanings of a piece of evidence; none when it says nothing about a failure.
+    /// Returns the meanings of evidence; none if it is unrelated to failures.
     pub(crate) fn all(evidence: &'e Evidence) -> impl Iterator<Item = Self> {
         let plain = match &evidence.body {
             Body::RankExited {
@@ -55,11 +54,11 @@ impl<'e> Glimpse<'e> {
             Body::OrderFailed { .. } => Some(What::OrderFailed),
             _ => None,
         };
-        // A line whose meaning is known is not also an exception of no known meaning: a lost peer that surfaces as a
+        // A line with a known class is not also an exception of unknown meaning: a lost peer that surfaces as a
         // Python exception is a lost peer.
         let known = evidence.marks.iter().any(|mark| mark.class.as_str() != SURFACED);
-        // Libraries guess at the cause of a lost connection (Gloo: "typically caused by a remote worker hanging"). The line is
-        // evidence of the loss alone.
+        // Libraries guess at the cause of a lost connection (Gloo: "typically caused by a remote worker hanging").
+        // The line is evidence of the loss alone.
         let lost = evidence.marks.iter().any(|mark| mark.class.as_str() == LOST_PEER);
         let telling = move |mark: &&Mark| match mark.class.as_str() {
             SURFACED => !known,
@@ -68,7 +67,7 @@ impl<'e> Glimpse<'e> {
         };
         let marks = evidence.marks.iter().filter(telling).map(Meaning::Mark);
         let meanings = plain.map(Meaning::Plain).into_iter().chain(marks);
-        // All marks of a line share its words.
+        // All marks of a line share its text.
         let said = (!evidence.marks.is_empty()).then(|| {
             let text = text(&evidence.body);
             Said::of(evidence.source, &evidence.entity, &text)
@@ -95,13 +94,13 @@ impl<'e> Glimpse<'e> {
         }
     }
 
-    /// Of a sign that exists.
+    /// Creates a glimpse of an existing sign.
     pub(crate) fn of(sign: &'e Shared<Sign>) -> Self {
         let said = || Said::of(sign.source, &sign.entity, &sign.text);
         Self::again(sign, sign.mark().map(|mark| said().sameness(mark)))
     }
 
-    /// Of a sign of which is known what is the same in all repeats of it.
+    /// Creates a glimpse of a sign with a known repeat hash.
     pub(crate) fn again(sign: &'e Shared<Sign>, same: Option<u64>) -> Self {
         Self {
             sign: sign.clone().into(),
@@ -120,12 +119,12 @@ impl<'e> Glimpse<'e> {
         }
     }
 
-    /// The sign, for whoever keeps it.
+    /// Returns the shared sign, created on first use.
     pub(crate) fn sign(&self) -> Shared<Sign> {
         self.sign.get_or_init(|| Shared::from(self.copied())).clone()
     }
 
-    /// A sign of its own.
+    /// Returns a separate copy of the sign.
     pub(crate) fn copied(&self) -> Sign {
         Sign {
             evidence: self.evidence.clone(),
@@ -142,7 +141,7 @@ impl<'e> Glimpse<'e> {
         }
     }
 
-    /// Makes a sign that says the same this one: only what differs is copied, where nobody else keeps it.
+    /// Overwrites a stored sign with this repeat: copies only the differences if it has no other holder.
     pub(crate) fn overwrite(&self, sign: &mut Shared<Sign>) {
         let Some(sign) = sign.get_mut() else {
             *sign = self.sign();
@@ -186,18 +185,18 @@ impl<'e> Glimpse<'e> {
         self.entity.node()
     }
 
-    /// Whether it can change the verdict: roots, confirmations, exits and facts.
+    /// Returns true if it can change the verdict: roots, confirmations, exits and facts.
     pub(crate) fn decides(&self) -> bool {
         self.mark().is_none_or(decides)
     }
 }
 
-/// Whether a mark can change the verdict.
+/// Returns true if a mark can change the verdict.
 pub(crate) fn decides(mark: &Mark) -> bool {
     matches!(mark.role, Role::Root | Role::Confirmation)
 }
 
-/// What a person should read.
+/// Returns the readable text of evidence.
 fn text(body: &Body) -> Cow<'_, str> {
     match body {
         Body::Line { text, .. } => Cow::Borrowed(text),

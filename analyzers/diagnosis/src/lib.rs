@@ -1,20 +1,21 @@
-//! Evidence in, cases out: one engine a family of failures, an arbiter between them, and a note a person can read.
+//! Diagnosis of failures: turns evidence into cases with a verdict and a reasoning log.
 //!
-//! What one must know:
-//! - A [`Sign`] is one meaning of one piece of evidence; a [`Scene`] is everything that was gathered for one failure.
-//! - An engine is a pure function from a scene to [`Candidate`] root causes. It never sees the other engines.
-//! - The arbiter picks one candidate, the rest become alternatives; every sign then gets its role.
-//! - A [`Diagnosis`] gathers evidence over time into drafts and concludes each when nothing new arrives.
+//! Terms:
+//! - A [`Sign`] is one meaning of one line, sample or exit in the evidence; a [`Scene`] holds all signs of one
+//!   failure.
+//! - An engine is a pure function from a scene to [`Candidate`] root causes, independent of the other engines.
+//! - The arbiter selects one candidate, the rest become alternatives; every sign then gets its role.
+//! - A [`Diagnosis`] collects evidence over time into drafts and concludes each when nothing new arrives.
 //! - Flight-recorder dumps are held until their failure is concluded, compared once, and become signs.
 //!
 //! Invariants:
 //! - Pure and deterministic: `now` is an input, ordered maps wherever one iterates, no clock, no files, no randomness.
-//! - The subject of a cascade is never blamed (RG-7): survivors' errors, our own kills and shutdown noise can only
-//!   become a verdict when nothing better was seen, and then they blame nobody narrower than the job.
-//! - Every verdict says what clears it (RG-10), and `unknown` is a verdict like any other.
+//! - The subject of a cascade is never blamed (RG-7): survivors' errors, kills by the agent and shutdown noise become
+//!   a verdict only if nothing better was seen, and then they blame nothing more specific than the job.
+//! - Every verdict has a clearing condition (RG-10), and `unknown` is a valid verdict.
 //!
-//! Absent: operation timings, which a crate of its own reads and which are not joined with cases yet; learning from past
-//! cases.
+//! Absent: operation timings, which a crate of its own reads and which are not joined with cases yet; learning from
+//! past cases.
 
 mod arbiter;
 mod attribution;

@@ -1,7 +1,7 @@
-//! The memory: signs that may belong to a failure which shows later, found by whom they speak of.
+//! Memory: signs that may belong to a later failure, indexed by subject.
 //!
-//! A repeat of what is held often enough only overwrites the newest of its kind. The orders by place and by time are not told
-//! of that: they say *not before*, and whoever takes the first of one looks whether it is still the first.
+//! A repeat beyond the limit only overwrites the newest sign of its kind. The indexes by place and by time are not
+//! updated then: their keys are lower bounds, and a reader of the first entry checks that it is still the first.
 
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
@@ -15,12 +15,12 @@ use crate::row::Row;
 use crate::scope::ScopeRef;
 use crate::{Context, Policy, Scope, Sign, What};
 
-/// Whom a sign speaks of, as far as it decides whose failure it may belong to.
+/// Subject of a sign, as far as it decides the scopes of the sign.
 #[derive(Clone, Copy, PartialEq, Hash)]
 enum Whom<'a> {
-    /// Ranks of a generation, and nodes.
+    /// Ranks of a generation, or a node.
     Scope(ScopeRef<'a>),
-    /// A job as such, whatever its generation.
+    /// Job, independent of its generation.
     Job(&'a JobId),
 }
 
@@ -41,30 +41,30 @@ fn whom<'a>(entity: &'a Entity, evidence: &'a EvidenceId) -> Whom<'a> {
     }
 }
 
-/// The number of an arrival; what arrived first has the lowest.
+/// Number of an arrival, ascending.
 type Arrival = u64;
-/// Where a sign is held: the number of an arrival that is no later than its own.
+/// Key of a held sign: the number of an arrival that is no later than its own.
 type Place = Arrival;
 
-/// A sign that is held.
+/// Sign in the memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
     pub(crate) sign: Shared<Sign>,
     arrival: Arrival,
-    /// Whom it speaks of, folded.
+    /// Hash of the subject.
     whom: u64,
-    /// What is the same in all repeats of it; none for what is never a repeat.
+    /// Hash that all repeats share; none for signs that are never repeats.
     same: Option<u64>,
-    /// Where it stands in the order by time: no later than its own.
+    /// Key in the index by time: no later than the sign's own time.
     filed: Timestamp,
 }
 
-/// What speaks of somebody.
+/// Signs of one subject.
 #[derive(Debug, Clone, Default)]
 struct Spoken {
-    /// In the order of arrival.
+    /// Places, in order of arrival.
     all: Row,
-    /// Whether its kinds are told apart: of what was never as much as is held of one kind, none can be full.
+    /// True if the signs are indexed by kind: below [`KEPT`] signs in total, no kind can be full.
     by_kind: bool,
 }
 
@@ -74,19 +74,19 @@ impl Held {
     }
 }
 
-/// Signs that may explain what comes.
+/// Signs that may explain later failures.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
     held: Rising<Place, Held>,
     arrived: Arrival,
     by_time: Rising<(Timestamp, Place), ()>,
-    /// What speaks of whom.
+    /// Signs by hash of the subject.
     of: ByName<u64, Spoken>,
-    /// Of those of whom much is said, what says the same, as far as that can be a repeat.
+    /// Signs by subject and repeat hash, for subjects with many signs.
     alike: ByName<(u64, u64), Row>,
 }
 
-/// The same signs in the same order; the numbers of their arrival say nothing.
+/// Compares the signs and their order; arrival numbers do not matter.
 impl PartialEq for Memory {
     fn eq(&self, other: &Self) -> bool {
         self.in_order().eq(other.in_order())
@@ -94,8 +94,8 @@ impl PartialEq for Memory {
 }
 
 impl Memory {
-    /// Remembers a sign. When there is no room the oldest is forgotten; of what says the same the first ones and the newest
-    /// are held, because a complaint that was overcome and comes back is the newer one.
+    /// Stores a sign. If the memory is full, the oldest is removed; of repeats the first ones and the newest are
+    /// held, because a complaint that was overcome and returns is the newer one.
     pub(crate) fn hold(&mut self, glimpse: &Glimpse<'_>, policy: &Policy) {
         let whom = whom(glimpse.entity, glimpse.evidence).folded();
         if let Some(newest) = glimpse.same.and_then(|same| self.full_of((whom, same))) {
@@ -119,7 +119,7 @@ impl Memory {
         self.arrived += 1;
     }
 
-    /// Holds a sign at the place of its arrival.
+    /// Inserts a sign at the place of its arrival.
     fn insert(&mut self, held: Held) {
         let (place, whom) = (held.arrival, held.whom);
         let spoken = self.of.of(&whom);
@@ -137,7 +137,7 @@ impl Memory {
         }
     }
 
-    /// Tells the kinds apart of what speaks of somebody.
+    /// Builds the index by kind for one subject.
     fn tell_apart(&mut self, whom: u64) {
         for place in self.of.get(&whom).into_iter().flat_map(|spoken| spoken.all.iter()) {
             if let Some(same) = self.held.get(&place).and_then(|held| held.same) {
@@ -146,13 +146,13 @@ impl Memory {
         }
     }
 
-    /// Where the newest stands of a kind, if enough of it is held.
+    /// Returns the place of the newest sign of a kind, if the kind is full.
     fn full_of(&self, kind: (u64, u64)) -> Option<Place> {
         let alike = self.alike.get(&kind)?;
         alike.greatest().filter(|_| alike.len() >= KEPT)
     }
 
-    /// Puts a repeat in the place of the newest of its kind, where the order by time stays true.
+    /// Overwrites the newest sign of its kind with a repeat, unless this would break the index by time.
     fn renew(&mut self, newest: Place, glimpse: &Glimpse<'_>) -> bool {
         let Some(held) = self.held.get_mut(&newest).filter(|held| glimpse.at >= held.filed) else {
             return false;
@@ -163,7 +163,7 @@ impl Memory {
         true
     }
 
-    /// Forgets the oldest arrival. What was renewed since it got its place gets the place of its newest one.
+    /// Removes the oldest arrival. A sign that was overwritten since is moved to the place of its newest arrival.
     fn forget_oldest(&mut self) {
         while let Some(place) = self.held.first().map(|(place, _)| *place) {
             match self.remove(place) {
@@ -173,7 +173,7 @@ impl Memory {
         }
     }
 
-    /// Forgets what happened before the window.
+    /// Removes signs older than the window.
     pub(crate) fn forget(&mut self, now: Timestamp, policy: &Policy) {
         let gone = |at: Timestamp| now.since(at) > policy.window;
         while let Some((filed, place)) = self.first_filed().filter(|(at, _)| gone(*at)) {
@@ -188,12 +188,12 @@ impl Memory {
         }
     }
 
-    /// Whose moment is the earliest, as far as the order by time was told.
+    /// Returns the entry with the earliest lower bound in the index by time.
     fn first_filed(&self) -> Option<(Timestamp, Place)> {
         self.by_time.first().map(|(filed, ())| *filed)
     }
 
-    /// A node speaks again: its silence is forgotten.
+    /// Removes the silence of a node that reports again.
     pub(crate) fn forget_silence(&mut self, node: &NodeId) {
         let there = self.of_whom(Whom::Scope(ScopeRef::Node(node)));
         let silent = there.filter(|(_, held)| held.sign.what == What::Silent);
@@ -202,7 +202,7 @@ impl Memory {
         }
     }
 
-    /// What was known against a node and its devices is forgotten.
+    /// Removes the evidence against a node and its devices.
     pub(crate) fn clear_node(&mut self, node: &NodeId) {
         let there = self.of_whom(Whom::Scope(ScopeRef::Node(node)));
         let marked = there.filter(|(_, held)| held.sign.mark().is_some());
@@ -211,7 +211,7 @@ impl Memory {
         }
     }
 
-    /// Signs that may belong to a scope's failure, in the order of their arrival.
+    /// Returns the signs that may belong to a scope's failure, in order of arrival.
     pub(crate) fn of_scope<'a>(&'a self, scope: &Scope, context: &Context) -> Vec<&'a Held> {
         let mut found: Vec<&Held> = Vec::new();
         let mut take = |whom| found.extend(self.of_whom(whom).map(|(_, held)| held));
@@ -240,7 +240,7 @@ impl Memory {
         found
     }
 
-    /// What is held of whom. Names that fold alike are still two.
+    /// Returns the signs of a subject; different subjects with equal hash are separated.
     fn of_whom<'a, 'w>(&'a self, asked: Whom<'w>) -> impl Iterator<Item = (Place, &'a Held)> + use<'a, 'w> {
         let places = self
             .of
@@ -251,14 +251,14 @@ impl Memory {
         held.filter(move |(_, held)| whom(&held.sign.entity, &held.sign.evidence) == asked)
     }
 
-    /// Everything that is held, in the order of arrival.
+    /// Returns all signs in order of arrival.
     fn in_order(&self) -> impl Iterator<Item = &Shared<Sign>> {
         let mut held: Vec<&Held> = self.held.values().collect();
         held.sort_unstable_by_key(|held| held.arrival);
         held.into_iter().map(|held| &held.sign)
     }
 
-    /// All signs, oldest arrival first.
+    /// Returns all signs, oldest arrival first.
     pub(crate) fn into_signs(self) -> Vec<Shared<Sign>> {
         let mut held: Vec<Held> = self.held.into_values().collect();
         held.sort_unstable_by_key(|held| held.arrival);
@@ -311,14 +311,14 @@ mod tests {
             timed: true,
             source: Source::KernelLog,
             entity: Entity::Node { node },
-            // Of the last kind are ends, which are never repeats.
+            // Signs of the last kind are never repeats.
             what: if kind == 3 { What::Silent } else { What::Mark(mark) },
             text: "it failed".to_owned(),
             synthetic: false,
         })
     }
 
-    /// The same by a look at everything that is held.
+    /// Reference implementation: searches everything that is held.
     fn hold(held: &mut Vec<Shared<Sign>>, sign: &Shared<Sign>, policy: &Policy) {
         let same = |other: &Shared<Sign>| other.what == sign.what && other.entity == sign.entity;
         let alike = (0..held.len()).filter(|at| sign.mark().is_some() && same(&held[*at]));

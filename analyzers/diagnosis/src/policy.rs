@@ -1,36 +1,38 @@
-//! How long to wait and how much to keep.
+//! Time and size limits of diagnosis.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Settings of a [`Diagnosis`](crate::Diagnosis). All bounds are part of the promise: nothing waits or grows without one.
+/// Settings of a [`Diagnosis`](crate::Diagnosis). Every wait and every collection is bounded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
-    /// A draft is concluded when no new root or exit arrived for this long.
+    /// Time without a new root or exit after which a draft is concluded; default 1.5 s.
     pub settle: Duration,
-    /// A draft is concluded this long after it was opened, whatever arrives (RG-9). A draft in which only cascades were
-    /// seen waits until then, because the first cause is often reported last (RG-7).
+    /// Time after opening at which a draft is concluded in any case (RG-9); default 4.5 s. A draft with only cascades
+    /// waits until then, because the first cause is often reported last (RG-7).
     pub cap: Duration,
-    /// How long a root may precede its cascade, and how long late evidence still joins a concluded case.
+    /// Maximum time from a root to its cascade, and time for late evidence to join a concluded case; default 120 s.
     pub window: Duration,
-    /// Signs kept for one draft. When it is full, further cascades and noise are counted and dropped, roots and exits
-    /// replace the newest cascade.
+    /// Maximum number of signs in one draft; default 512. If it is full, further cascades and noise are counted and
+    /// dropped, roots and exits replace the newest cascade.
     pub draft_signs: usize,
-    /// Signs remembered because they may belong to a failure that shows later. When full, the oldest is forgotten.
+    /// Maximum number of signs in the memory; default 2,048. If it is full, the oldest is removed.
     pub memory_signs: usize,
-    /// Drafts that are gathered, or were concluded within the window. When full, a sign opens none and is remembered only.
+    /// Maximum number of drafts, open or concluded within the window. If reached, a sign opens none and is only
+    /// remembered.
     #[serde(default = "unlimited")]
     pub drafts: usize,
-    /// Text of the signs of one draft, bytes. When full, further signs are counted and dropped.
+    /// Maximum text of the signs of one draft, bytes. If reached, further signs are counted and dropped.
     #[serde(default = "unlimited")]
     pub draft_bytes: usize,
-    /// Text of the flight-recorder dumps of all jobs, bytes. When full, further dumps are counted and left where they are.
+    /// Maximum text of the flight-recorder dumps of all jobs, bytes; default 64 MiB. If reached, further dumps are
+    /// counted and not stored.
     #[serde(default = "dump_bytes")]
     pub dump_bytes: usize,
 }
 
-/// Readers of files have what they read in memory anyway.
+/// Returns no limit: readers of files hold their input in memory anyway.
 fn unlimited() -> usize {
     usize::MAX
 }

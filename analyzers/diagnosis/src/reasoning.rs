@@ -1,4 +1,4 @@
-//! The note for the person on call: one full sentence a line, times relative to the first cause.
+//! Reasoning log for the person on call: one full sentence a line, times relative to the first cause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -7,16 +7,16 @@ use rankguard_model::{Entity, NodeId, Rank, Reason, Role, Source, Timestamp, Ver
 
 use crate::{Candidate, Scene, Sign, Strength};
 
-/// Longest piece of foreign text that is quoted in a sentence.
+/// Maximum length of quoted foreign text, characters.
 const QUOTE: usize = 200;
 
-/// Most groups of marks that are told of.
+/// Maximum number of mark groups in the log.
 const GROUPS: usize = 12;
 
-/// Bytes that hold most sentences without what they quote.
+/// Initial capacity, bytes: enough for most sentences without quotes.
 const ROOM: usize = 160;
 
-/// Writes the note.
+/// Writes the reasoning log.
 pub(crate) fn note(scene: &Scene<'_>, winner: &Candidate, verdict: &Verdict, now: Timestamp) -> Vec<Reason> {
     let first = &scene.signs[winner.first];
     let mut lines = Vec::with_capacity(4);
@@ -24,7 +24,7 @@ pub(crate) fn note(scene: &Scene<'_>, winner: &Candidate, verdict: &Verdict, now
         at: first.at,
         text: opening(first, verdict),
     });
-    // One sign alone has nobody beside it.
+    // A single sign has no others to describe.
     if scene.signs.len() > 1 {
         lines.extend(followers(scene, winner, first));
         lines.extend(ended(scene, winner, first));
@@ -67,7 +67,7 @@ fn opening(first: &Sign, verdict: &Verdict) -> String {
     text
 }
 
-/// Marks of one source and class that play one role.
+/// Marks of one source and class with the same role.
 struct Group<'a> {
     source: Source,
     class: &'a str,
@@ -76,7 +76,7 @@ struct Group<'a> {
     count: u64,
 }
 
-/// What else was said, grouped by source and class, so that a burst is one line.
+/// Describes the other marks, grouped by source and class, so that a burst is one line.
 fn followers(scene: &Scene<'_>, winner: &Candidate, first: &Sign) -> Vec<Reason> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for (index, sign) in scene.marks() {
@@ -137,7 +137,7 @@ fn follower(group: &Group<'_>, first: &Sign) -> Reason {
     }
 }
 
-/// Which ranks ended, node by node.
+/// Describes the ranks that ended, by node.
 fn ended(scene: &Scene<'_>, winner: &Candidate, first: &Sign) -> Vec<Reason> {
     let mut nodes: BTreeMap<&NodeId, Vec<(&Sign, String)>> = BTreeMap::new();
     for (_, sign, _, exit) in scene.exits() {
@@ -207,7 +207,7 @@ fn conclusion(winner: &Candidate, verdict: &Verdict) -> String {
     text
 }
 
-/// A share with two digits behind the point; its formatter would find out first whether two are enough.
+/// Writes a share with two decimals; the formatter would first test if two are enough.
 fn hundredths(text: &mut String, share: f64) {
     let hundredths = (share * 100.0).round() as u8;
     let digit = |number: u8| char::from(b'0' + number % 10);
@@ -218,7 +218,7 @@ fn before(sign: &Sign, first: &Sign) -> bool {
     sign.timed && first.timed && sign.at < first.at
 }
 
-/// When, relative to the first cause; silent about order where the clocks cannot tell.
+/// Writes the time relative to the first cause; omits the order if the clocks are not comparable.
 fn moment(text: &mut String, sign: &Sign, first: &Sign) {
     if !sign.timed && !first.timed {
         return text.push_str("besides");
@@ -245,12 +245,12 @@ fn moment(text: &mut String, sign: &Sign, first: &Sign) {
     text.push_str(if millis < 0 { "earlier" } else { "later" });
 }
 
-/// So many parts of a whole, with one digit behind the point. Its formatter finds out all digits before it leaves most out; it is
-/// asked where a part lies in the middle between two tenths.
+/// Writes a quotient with one decimal. The formatter computes all digits first, so it is used only for an exact half
+/// of a tenth.
 fn tenths(text: &mut String, parts: u64, whole: u64) {
     let tenth = whole / 10;
     if parts % tenth == tenth / 2 {
-        // A formatter that writes into a text does not fail.
+        // Writing into a string does not fail.
         let _ = write!(text, "{:.1}", parts as f64 / whole as f64);
         return;
     }
@@ -295,7 +295,7 @@ fn subject(text: &mut String, entity: &Entity) {
     }
 }
 
-/// Something with its node behind a word, or by itself where nothing told the node's name.
+/// Writes `what`, followed by the node after `word` if its name is known.
 fn beside(text: &mut String, what: &str, word: &str, node: Option<&NodeId>) {
     text.push_str(what);
     if let Some(node) = node.filter(|node| !node.as_str().is_empty()) {
@@ -315,7 +315,7 @@ fn names(ranks: &BTreeSet<Rank>) -> String {
 
 fn quote(text: &mut String, said: &str) {
     let line = said.split_once('\n').map_or(said, |(line, _)| line).trim();
-    // What has no more bytes has no more characters.
+    // A text of at most QUOTE bytes has at most QUOTE characters.
     let beyond = (line.len() > QUOTE).then(|| line.char_indices().nth(QUOTE)).flatten();
     match beyond {
         Some((end, _)) => text.extend([&line[..end], " ..."]),
@@ -323,7 +323,7 @@ fn quote(text: &mut String, said: &str) {
     }
 }
 
-/// The same as the beginning of a sentence; moments begin with plain letters and numbers.
+/// Capitalises the start of a sentence; times begin with ASCII letters and digits.
 fn capital(mut text: String) -> String {
     if let Some(first) = text.get_mut(..1) {
         first.make_ascii_uppercase();
@@ -341,7 +341,7 @@ mod tests {
         #[test]
         fn numbers_are_written_as_their_formatter_writes_them(parts in prop_oneof![0..200_000_u64, any::<u32>().prop_map(u64::from)]) {
             for whole in [1_000, 60_000] {
-                // Also in the middle between two tenths.
+                // Also at exactly half of a tenth.
                 for parts in [parts, parts / whole * whole + whole / 20 * 3] {
                     let mut text = String::new();
                     tenths(&mut text, parts, whole);

@@ -1,4 +1,4 @@
-//! Repeats: what says the same of the same thing again and again. The first ones are kept, the rest are counted.
+//! Repeats: signs with the same content about the same entity. The first ones are retained, the rest are counted.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::glimpse::Glimpse;
 
-/// Signs that say the same which one draft, or the memory, keeps. Enough for a person to see that it goes on, and few
-/// enough that a storm leaves room for what is new.
+/// Maximum number of repeats that one draft, or the memory, retains. Enough to show that it continues, and few enough
+/// that a storm leaves room for new signs.
 pub(crate) const KEPT: usize = 16;
 
-/// How often a draft was told the same.
+/// Number of repeats of each sign in a draft.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Repeats {
     kept: Counts,
-    /// Signs that were only counted.
+    /// Number of signs that were only counted.
     pub(crate) counted: u64,
-    /// When the newest of them happened.
+    /// Time of the newest counted sign.
     pub(crate) last_at: Timestamp,
 }
 
-/// Counts by number, the least by itself: most drafts are told one thing, which needs no memory beside theirs.
+/// Counts by repeat hash, the least hash stored inline: most drafts have one, which then needs no allocation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<u64, usize>", into = "BTreeMap<u64, usize>")]
 struct Counts {
@@ -30,7 +30,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// The count of a number, zero where it had none.
+    /// Returns the count of a hash, zero if absent.
     fn of(&mut self, number: u64) -> &mut usize {
         if let Some((least, count)) = self.least.filter(|(least, _)| *least > number) {
             self.others.insert(least, count);
@@ -59,20 +59,20 @@ impl From<Counts> for BTreeMap<u64, usize> {
     }
 }
 
-/// What becomes of a sign in a draft.
+/// Treatment of a sign in a draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// It is kept, and the draft is to be weighed anew: it is the first of its kind, or there are twice as many of it as when
-    /// that was last done.
+    /// Retained, and the draft is weighed again: it is the first of its kind, or their number doubled since the last
+    /// weighing.
     Telling,
-    /// It is kept for whoever reads the case.
+    /// Retained for the reader of the case.
     Again,
-    /// It is only counted.
+    /// Only counted; duplicates add nothing.
     No,
 }
 
 impl Repeats {
-    /// Takes a sign in.
+    /// Counts a sign and returns its treatment.
     pub(crate) fn take(&mut self, glimpse: &Glimpse<'_>) -> Kept {
         let Some(same) = glimpse.same else {
             return Kept::Telling;

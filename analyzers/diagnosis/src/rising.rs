@@ -1,9 +1,8 @@
-//! Entries whose keys rise as a rule: what arrives is put behind the rest, what is forgotten goes from the front.
+//! Map for mostly ascending keys: new entries are appended, removed ones leave from the front.
 
 use std::collections::VecDeque;
 
-/// Entries in the order of their keys. At both ends they come and go at once, and a key that does not rise costs as much as
-/// there are entries between it and the nearer end.
+/// Entries in key order. Access at both ends is O(1); inserting a key elsewhere costs its distance to the nearer end.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Rising<K, V>(VecDeque<(K, V)>);
 
@@ -14,7 +13,7 @@ impl<K, V> Default for Rising<K, V> {
 }
 
 impl<K: Ord, V> Rising<K, V> {
-    /// Where a key stands, or belongs.
+    /// Returns the index of a key, or where to insert it.
     fn place(&self, key: &K) -> Result<usize, usize> {
         match (self.0.front(), self.0.back()) {
             (Some((first, _)), _) if first == key => Ok(0),
@@ -27,12 +26,12 @@ impl<K: Ord, V> Rising<K, V> {
         self.0.len()
     }
 
-    /// The entry with the least key.
+    /// Returns the entry with the least key.
     pub(crate) fn first(&self) -> Option<&(K, V)> {
         self.0.front()
     }
 
-    /// The entry with the greatest key.
+    /// Returns the entry with the greatest key.
     pub(crate) fn last(&self) -> Option<&(K, V)> {
         self.0.back()
     }
@@ -47,7 +46,7 @@ impl<K: Ord, V> Rising<K, V> {
         Some(&mut self.0[place].1)
     }
 
-    /// Puts an entry in, in the place of one that has its key.
+    /// Inserts an entry, or replaces the value of its key.
     pub(crate) fn insert(&mut self, key: K, value: V) {
         match self.place(&key) {
             Ok(place) => self.0[place].1 = value,

@@ -1,10 +1,10 @@
-//! Roles: what each piece of evidence is, once the first cause is chosen.
+//! Roles of all evidence once the first cause is chosen.
 
 use rankguard_model::{ClassId, Finding, Role};
 
 use crate::{Candidate, Scene, Sign, What};
 
-/// One finding a piece of evidence, the first cause first, the rest in order of time.
+/// Returns one finding for each evidence id, the first cause first, the rest in order of time.
 pub(crate) fn findings(scene: &Scene<'_>, winner: &Candidate) -> Vec<Finding> {
     let representatives = representatives(scene, Some(winner));
     let mut all: Vec<Finding> = Vec::with_capacity(representatives.len());
@@ -12,7 +12,7 @@ pub(crate) fn findings(scene: &Scene<'_>, winner: &Candidate) -> Vec<Finding> {
         let sign = &scene.signs[index];
         let (role, confidence, why) = role(scene, winner, index, sign);
         let mut finding = finding(sign, role, confidence, why);
-        // An order that failed has no class of its own: it is a fact of the failure that explains it.
+        // A failed order has no class of its own: it takes the class of the failure that explains it.
         if sign.what == What::OrderFailed && matches!(role, Role::Root | Role::Confirmation) {
             finding.class = winner.class.clone();
         }
@@ -25,7 +25,7 @@ pub(crate) fn findings(scene: &Scene<'_>, winner: &Candidate) -> Vec<Finding> {
     all
 }
 
-/// Findings of a scene in which nothing explains anything.
+/// Returns the findings of a scene without an explanation.
 pub(crate) fn without_cause(scene: &Scene<'_>) -> Vec<Finding> {
     representatives(scene, None)
         .into_iter()
@@ -37,9 +37,10 @@ pub(crate) fn without_cause(scene: &Scene<'_>) -> Vec<Finding> {
         .collect()
 }
 
-/// The sign that speaks for each piece of evidence: the one the verdict rests on, else the surest.
+/// Returns the sign that represents each evidence id: the one on which the verdict rests, else the
+/// one of highest confidence.
 fn representatives(scene: &Scene<'_>, winner: Option<&Candidate>) -> Vec<usize> {
-    // One alone, as most are, speaks for itself.
+    // A single sign, the usual case, represents itself.
     if scene.signs.len() == 1 {
         return vec![0];
     }
@@ -53,7 +54,7 @@ fn representatives(scene: &Scene<'_>, winner: Option<&Candidate>) -> Vec<usize> 
             (sign.mark().map_or(0.0, |mark| mark.confidence) * 1000.0) as u32,
         )
     };
-    // Facts of the caller share one id a node, so they always stand for themselves.
+    // Facts of the caller share one id for each node, so each represents itself.
     let evidence = |index: &usize| &scene.signs[*index].evidence;
     let same = |one: &usize, other: &usize| evidence(one).seq.0 > 0 && evidence(one) == evidence(other);
     let mut told: Vec<usize> = (0..scene.signs.len()).collect();
@@ -118,7 +119,7 @@ fn finding(sign: &Sign, role: Role, confidence: f64, why: String) -> Finding {
     }
 }
 
-/// The class a finding carries: its mark's, or what an exit or a silence is by itself.
+/// Returns the class of a finding: that of its mark, or the default for an exit or a silence.
 fn class_of(sign: &Sign) -> ClassId {
     match &sign.what {
         What::Mark(mark) => mark.class.clone(),

@@ -1,8 +1,9 @@
-//! Rows of numbers that rise as a rule, the greatest by itself: most rows have one number, and need no memory beside their own.
+//! Sets of mostly ascending numbers, the greatest stored inline: most hold one number, which then needs no
+//! allocation.
 
 use crate::rising::Rising;
 
-/// Numbers in their order.
+/// Ordered set of numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row<N = u64> {
     greatest: Option<N>,
@@ -35,7 +36,7 @@ impl<N: Ord + Copy> Row<N> {
         self.before.keys().copied().chain(self.greatest)
     }
 
-    /// From the greatest to the least.
+    /// Iterates from the greatest to the least.
     pub(crate) fn falling(&self) -> impl Iterator<Item = N> {
         self.greatest.into_iter().chain(self.before.keys().rev().copied())
     }
@@ -44,7 +45,7 @@ impl<N: Ord + Copy> Row<N> {
         self.greatest == Some(number) || self.before.get(&number).is_some()
     }
 
-    /// Puts a number in, where it is not there yet.
+    /// Inserts a number if it is absent.
     pub(crate) fn insert(&mut self, number: N) {
         match self.greatest {
             Some(greatest) if number == greatest => {}

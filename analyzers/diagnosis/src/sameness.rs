@@ -1,18 +1,18 @@
-//! Sameness: whether two signs say the same of the same thing, as a number that is equal when they do.
+//! Repeat hash: equal for two signs with the same content about the same entity.
 
 use std::hash::{Hash, Hasher};
 
 use rankguard_model::{Entity, Fold, Mark, Source};
 
-/// Bytes that are folded together.
+/// Number of bytes that are hashed together.
 const PART: usize = 128;
 
-/// Who says what of whom: what all meanings of a piece of evidence share.
+/// Source, entity and text, shared by all meanings of one line or sample.
 #[derive(Debug)]
 pub(crate) struct Said<'e> {
     source: Source,
     entity: &'e Entity,
-    /// The text without its numbers: sizes and counters differ from line to line.
+    /// Text without digits: sizes and counters differ from line to line.
     words: Vec<u8>,
     ends_in_number: bool,
 }
@@ -27,15 +27,15 @@ impl<'e> Said<'e> {
         }
     }
 
-    /// What is the same in all repeats of a mark, as a number. Whoever found two kinds of lines that fold alike would only have
-    /// them counted as one. Of the numbers in the text those count by which it names a process or a rank.
+    /// Returns the hash that all repeats of a mark share. A hash collision only counts two kinds of lines as one. Of
+    /// the numbers in the text, only process id and rank count.
     pub(crate) fn sameness(&self, mark: &Mark) -> u64 {
         let field = |name: &str| mark.fields.get(name);
         let mut hasher = Fold::default();
         (self.source, self.entity).hash(&mut hasher);
         (&mark.class, mark.role, &mark.signature).hash(&mut hasher);
         (field("pid"), field("rank")).hash(&mut hasher);
-        // All parts but the last are equally long, and the last is shorter.
+        // All parts but the last have equal length, and the last is shorter.
         let (parts, rest) = self.words.as_chunks::<PART>();
         parts.iter().for_each(|part| hasher.write(part));
         hasher.write(rest);
@@ -44,7 +44,7 @@ impl<'e> Said<'e> {
     }
 }
 
-/// A text without its digits. Most words of eight bytes have none and are taken whole.
+/// Returns a text without its digits. Most chunks of eight bytes have none and are copied whole.
 fn without_digits(text: &str) -> Vec<u8> {
     let mut kept = vec![0; text.len()];
     let mut length = 0;
@@ -62,7 +62,7 @@ fn without_digits(text: &str) -> Vec<u8> {
     kept
 }
 
-/// Puts bytes that are no digits behind those that are kept, where there is room for all; says how many there are then.
+/// Appends the bytes that are not digits, given enough room for all; returns the new length.
 fn keep(kept: &mut [u8], mut length: usize, bytes: &[u8]) -> usize {
     for byte in bytes {
         kept[length] = *byte;
@@ -71,7 +71,7 @@ fn keep(kept: &mut [u8], mut length: usize, bytes: &[u8]) -> usize {
     length
 }
 
-/// Whether any of eight bytes is a digit: what the digits have in common taken away, it is less than ten.
+/// Returns true if any of eight bytes is a digit: XOR with `0` gives less than ten.
 fn has_digit(word: [u8; 8]) -> bool {
     let each = |byte: u8| u64::from_le_bytes([byte; 8]);
     let rest = u64::from_le_bytes(word) ^ each(b'0');

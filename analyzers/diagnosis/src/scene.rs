@@ -1,4 +1,4 @@
-//! Everything that was gathered for one failure: the immutable input of the engines.
+//! Scene: all signs of one failure, the immutable input of the engines.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,27 +10,27 @@ use crate::engine::{self, Family};
 use crate::knowledge::Known;
 use crate::{Sign, What};
 
-/// The signs of one failure in order of time, and where the job's ranks ran.
+/// Signs of one failure in order of time, and the placement of the job's ranks.
 #[derive(Debug, Clone)]
 pub struct Scene<'a> {
-    /// The signs, earliest first. Signs of one stream keep its order; those without a time stand where they were read.
+    /// Signs, earliest first. Signs of one stream retain its order; those without a time are placed where they were
+    /// read.
     pub signs: &'a [Shared<Sign>],
-    /// The job that suffered, where one is known.
+    /// Affected job, if known.
     pub job: Option<&'a JobId>,
-    /// Its generation.
+    /// Generation of the job.
     pub generation: Generation,
-    /// The node of each rank.
+    /// Node of each rank.
     pub placements: &'a BTreeMap<Rank, NodeId>,
-    /// What is known of failure classes.
     pub catalogue: &'a Catalogue,
-    /// What every engine asks of every sign.
+    /// Properties of every sign that all engines use, computed on first use.
     seen: OnceCell<Seen<'a>>,
-    /// Those that no signature knows: as a rule none.
+    /// Indices of the signs without a mark, usually none.
     unmarked: OnceCell<Vec<usize>>,
 }
 
 impl<'a> Scene<'a> {
-    /// Signs in order of time, and where the ranks of the job ran.
+    /// Creates a scene from signs in order of time and the placement of the job's ranks.
     pub fn new(
         signs: &'a [Shared<Sign>],
         job: Option<&'a JobId>,
@@ -50,14 +50,14 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// How many signs before one are asked whether they are of its class.
+/// Number of preceding signs that are checked for the same class.
 const BESIDE: usize = 2;
 
-/// What the signs of a scene are, seen in one look at all of them.
+/// Properties of the signs, collected in one pass.
 #[derive(Debug, Clone)]
 struct Seen<'a> {
     each: Vec<SeenSign<'a>>,
-    /// The engines that look at some of them, one bit each.
+    /// Families that occur, one bit each.
     families: u8,
 }
 
@@ -67,7 +67,7 @@ struct SeenSign<'a> {
     rank: Option<Rank>,
 }
 
-/// What the catalogue has of a sign's class, and the engine that looks at it.
+/// Catalogue entry and family of a sign's class.
 #[derive(Debug, Clone, Copy)]
 struct OfClass<'a> {
     known: Known<'a>,
@@ -83,7 +83,7 @@ impl<'a> OfClass<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// Signs of a storm say the same few things, so what is known of a class is looked up once for those that stand together.
+    /// Collects the properties of all signs. A storm repeats few classes, so neighbours share one catalogue lookup.
     fn look(&self) -> Seen<'a> {
         let mut seen = Seen {
             each: Vec::with_capacity(self.signs.len()),
@@ -111,45 +111,45 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// A family in a set of families.
+/// Returns the bit of a family in a set of families.
 fn bit(family: Family) -> u8 {
     1 << family as u8
 }
 
 impl Scene<'_> {
-    /// Which engine the sign of this index belongs to.
+    /// Returns the family of the sign at an index.
     pub(crate) fn family(&self, index: usize) -> Option<Family> {
         self.of_class(index)?.family
     }
 
-    /// Whether any sign belongs to an engine.
+    /// Returns true if any sign belongs to a family.
     pub(crate) fn has(&self, family: Family) -> bool {
         self.seen().families & bit(family) != 0
     }
 
-    /// The rank that the sign of this index is about ([`Sign::rank`]).
+    /// Returns the rank of the sign at an index ([`Sign::rank`]).
     pub(crate) fn rank(&self, index: usize) -> Option<Rank> {
         self.seen().each.get(index)?.rank
     }
 
-    /// What is known of the class of the sign of this index, where it has one.
+    /// Returns the catalogue entry of the sign at an index, if it has a class.
     pub(crate) fn known(&self, index: usize) -> Option<Known<'_>> {
         Some(self.of_class(index)?.known)
     }
 
-    /// The first sign of a signature.
+    /// Returns the first sign of a signature.
     pub(crate) fn first_of(&self, signature: &str) -> Option<&Sign> {
         self.marks()
             .map(|(_, sign)| sign)
             .find(|sign| sign.is_signed(signature))
     }
 
-    /// All signs with their index.
+    /// Returns all signs with their index.
     pub(crate) fn each(&self) -> impl Iterator<Item = (usize, &Sign)> {
         self.signs.iter().map(|sign| &**sign).enumerate()
     }
 
-    /// Signs that no signature knows: ends of processes and what the caller knows.
+    /// Returns the signs without a mark: exits and facts of the caller.
     pub(crate) fn unmarked(&self) -> impl Iterator<Item = (usize, &Sign)> {
         let unmarked = self.unmarked.get_or_init(|| {
             let unmarked = self.each().filter(|(_, sign)| sign.mark().is_none());
@@ -158,33 +158,33 @@ impl Scene<'_> {
         unmarked.iter().map(|index| (*index, &*self.signs[*index]))
     }
 
-    /// Signs that a signature knows, with their index.
+    /// Returns the signs with a mark, with their index.
     pub fn marks(&self) -> impl Iterator<Item = (usize, &Sign)> {
         self.each().filter(|(_, sign)| sign.mark().is_some())
     }
 
-    /// Signs that may have started the failure.
+    /// Returns the signs that may have started the failure.
     pub fn roots(&self) -> impl Iterator<Item = (usize, &Sign)> {
         self.marks().filter(|(_, sign)| sign.is_root_mark())
     }
 
-    /// Ranks that ended other than well: index, sign, process id, how.
+    /// Returns the ranks that failed: index, sign, process id, exit.
     pub fn exits(&self) -> impl Iterator<Item = (usize, &Sign, u32, Exit)> {
         self.unmarked()
             .filter_map(|(index, sign)| sign.exit().map(|(pid, exit)| (index, sign, pid, exit)))
     }
 
-    /// Nodes that stopped speaking.
+    /// Returns the silent nodes.
     pub fn silent(&self) -> impl Iterator<Item = (usize, &Sign)> {
         self.unmarked().filter(|(_, sign)| sign.what == What::Silent)
     }
 
-    /// The first moment that may be compared with others.
+    /// Returns the first comparable time.
     pub fn first_at(&self) -> Option<Timestamp> {
         self.signs.iter().filter(|sign| sign.timed).map(|sign| sign.at).min()
     }
 
-    /// Ranks placed on a node.
+    /// Returns the ranks placed on a node.
     pub fn ranks_on(&self, node: &NodeId) -> BTreeSet<Rank> {
         self.placements
             .iter()
@@ -193,12 +193,12 @@ impl Scene<'_> {
             .collect()
     }
 
-    /// The job as an entity.
+    /// Returns the job as an entity.
     pub fn job_entity(&self) -> Entity {
         self.job.map_or(Entity::Unknown, |job| Entity::Job { job: job.clone() })
     }
 
-    /// A rank of the job as an entity, where its node is known.
+    /// Returns a rank of the job as an entity, or the job if its node is unknown.
     pub fn rank_entity(&self, rank: Rank, seen_on: Option<&NodeId>) -> Entity {
         match (self.job, self.placements.get(&rank).or(seen_on)) {
             (Some(job), Some(node)) => Entity::Rank {
@@ -211,7 +211,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Whether any sign of the scene plays this role by its signature.
+    /// Returns true if any mark of the scene has this role.
     pub fn has_role(&self, role: Role) -> bool {
         self.marks()
             .any(|(_, sign)| sign.mark().is_some_and(|mark| mark.role == role))
@@ -249,7 +249,7 @@ mod tests {
         if let Some(rank) = rank {
             fields.insert("rank", rank.to_string());
         }
-        // Of the last kind is what no signature knows.
+        // The last kind has no mark.
         let what = CLASSES.get(kind).map_or(What::Silent, |class| {
             What::Mark(Mark {
                 class: ClassId::from(*class),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     proptest! {
-        /// One look at all signs sees what each of them says by itself.
+        /// Checks that the single pass gives the same properties as each sign alone.
         #[test]
         fn a_look_sees_what_each_sign_says(kinds in prop::collection::vec((0..=CLASSES.len(), prop::option::of(0_u32..9)), 0..20)) {
             let signs: Vec<Shared<Sign>> = kinds.iter().map(|(kind, rank)| sign(*kind, *rank)).collect();

@@ -1,30 +1,27 @@
-//! Scopes: whose failure it is, owned or lent.
+//! Scopes: the job generation or node to which a failure belongs, owned or borrowed.
 
 use std::hash::{Hash, Hasher};
 
 use rankguard_model::{Generation, JobId, NodeId};
 use serde::{Deserialize, Serialize};
 
-/// Whose failure it is.
+/// Scope of a failure.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Scope {
-    /// One generation of a job.
+    /// Failure of one generation of a job.
     Job {
-        /// The job.
         job: JobId,
-        /// The generation.
         generation: Generation,
     },
-    /// A node on which no job runs.
+    /// Failure of a node on which no job runs.
     Node {
-        /// The node.
         node: NodeId,
     },
 }
 
 impl Scope {
-    /// The job, where one suffers.
+    /// Returns the affected job, if any.
     pub fn job(&self) -> Option<&JobId> {
         match self {
             Self::Job { job, .. } => Some(job),
@@ -32,7 +29,7 @@ impl Scope {
         }
     }
 
-    /// The generation of the job.
+    /// Returns the generation of the job.
     pub fn generation(&self) -> Option<Generation> {
         match self {
             Self::Job { generation, .. } => Some(*generation),
@@ -40,7 +37,7 @@ impl Scope {
         }
     }
 
-    /// Lent.
+    /// Returns the scope with borrowed names.
     pub(crate) fn lend(&self) -> ScopeRef<'_> {
         match self {
             Self::Job { job, generation } => ScopeRef::Job(job, *generation),
@@ -49,14 +46,14 @@ impl Scope {
     }
 }
 
-/// As it is lent, so that what is found by a scope is found by one that is lent.
+/// Hashes the borrowed form, so that maps keyed by a scope can be queried with a borrowed one.
 impl Hash for Scope {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.lend().hash(state);
     }
 }
 
-/// A scope whose names belong to somebody else.
+/// Scope with borrowed names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum ScopeRef<'a> {
     Job(&'a JobId, Generation),

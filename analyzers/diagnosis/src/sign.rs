@@ -1,4 +1,4 @@
-//! Signs: evidence taken apart into single meanings.
+//! Signs: single meanings of evidence.
 
 use rankguard_model::{
     ClassId, Entity, Evidence, EvidenceId, Exit, Fields, Generation, JobId, Mark, NodeId, Rank, Role, Sequence, Source,
@@ -8,101 +8,93 @@ use serde::{Deserialize, Serialize};
 
 use crate::glimpse::Glimpse;
 
-/// One meaning of one piece of evidence.
+/// Single meaning of evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sign {
-    /// The evidence it was taken from.
+    /// Evidence from which it was taken.
     pub evidence: EvidenceId,
-    /// When it happened.
+    /// Time of the event.
     pub at: Timestamp,
-    /// Whether `at` may be compared with other streams. Logs without timestamps only have an order of their own.
+    /// True if `at` is comparable with other streams. Logs without timestamps only have an order of their own.
     pub timed: bool,
-    /// Who saw it.
+    /// Source of the evidence.
     pub source: Source,
-    /// What it is about.
+    /// Entity of the evidence.
     pub entity: Entity,
-    /// The meaning.
     pub what: What,
-    /// What a person should read.
+    /// Text for the reader of the case.
     pub text: String,
-    /// As the evidence says ([`Evidence::synthetic`]).
+    /// True for a drill ([`Evidence::synthetic`]).
     #[serde(default)]
     pub synthetic: bool,
 }
 
-/// What a sign means.
+/// Meaning of a sign.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
-    /// A signature knows the line or sample.
+    /// A signature matched the line or sample.
     Mark(Mark),
-    /// A rank's process ended other than well.
+    /// A rank's process failed.
     Exit {
-        /// Its process id.
         pid: u32,
-        /// How it ended.
         exit: Exit,
     },
-    /// A node stopped speaking.
+    /// A node stopped reporting.
     Silent,
-    /// A job makes no progress although its ranks live.
+    /// A job makes no progress although its ranks are alive.
     Stalled,
-    /// An order to start ranks could not be carried out.
+    /// An order to start ranks failed.
     OrderFailed,
 }
 
-/// Something the caller knows and no node reports.
+/// Fact that the caller knows and no node reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Fact {
     /// A node has been silent beyond the limit.
     NodeSilent {
-        /// Which one.
         node: NodeId,
-        /// When it last spoke.
+        /// Time of its last report.
         since: Timestamp,
     },
-    /// A node was found not to have what a job needs, before its ranks were started there.
+    /// A node lacks something that a job needs, found before its ranks were started there.
     CheckFailed {
-        /// Which one.
         node: NodeId,
-        /// The failure that it would have been.
+        /// Failure class that it would have caused.
         class: ClassId,
-        /// What was found.
+        /// Text of the check.
         text: String,
-        /// When.
+        /// Time of the check.
         since: Timestamp,
     },
-    /// A job's ranks live but complete no step.
+    /// A job's ranks are alive but complete no step.
     JobStalled {
-        /// Which one.
         job: JobId,
-        /// Its generation.
         generation: Generation,
-        /// When its newest step was completed.
+        /// Time of its newest completed step.
         since: Timestamp,
-        /// The rank that the others seem to wait for, where stacks or steps tell.
+        /// Rank for which the others seem to wait, if stacks or steps show it.
         suspect: Option<Suspect>,
     },
 }
 
-/// A rank that seems to hold the others up.
+/// Rank that seems to delay the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspect {
-    /// The rank.
     pub rank: Rank,
-    /// Where it runs.
+    /// Node of the rank.
     pub node: NodeId,
-    /// What sets it apart, in words that follow its name.
+    /// Distinguishing behaviour, as a phrase that follows the rank's name.
     pub why: String,
 }
 
 impl Sign {
-    /// Takes evidence apart; empty when it says nothing about a failure.
+    /// Returns the signs of evidence; empty if it is unrelated to failures.
     pub fn of(evidence: &Evidence) -> Vec<Self> {
         Glimpse::all(evidence).map(|glimpse| glimpse.copied()).collect()
     }
 
-    /// A fact of the caller as a sign. Its evidence id has sequence 0: no spool holds it.
+    /// Converts a fact of the caller to a sign. Its evidence id has sequence 0, which no spool uses.
     pub fn of_fact(fact: &Fact) -> Self {
         let (node, at, entity, what, text) = match fact {
             Fact::NodeSilent { node, since } => (
@@ -162,7 +154,7 @@ impl Sign {
         }
     }
 
-    /// The mark, where this sign is one.
+    /// Returns the mark, if the sign has one.
     pub fn mark(&self) -> Option<&Mark> {
         match &self.what {
             What::Mark(mark) => Some(mark),
@@ -170,7 +162,7 @@ impl Sign {
         }
     }
 
-    /// The exit, where this sign is one.
+    /// Returns process id and exit, if the sign is an exit.
     pub fn exit(&self) -> Option<(u32, Exit)> {
         match self.what {
             What::Exit { pid, exit } => Some((pid, exit)),
@@ -178,42 +170,42 @@ impl Sign {
         }
     }
 
-    /// The class its mark speaks of.
+    /// Returns the class of the mark.
     pub fn class(&self) -> Option<&ClassId> {
         self.mark().map(|mark| &mark.class)
     }
 
-    /// Whether the signature of this id knows it.
+    /// Returns true if the mark is from the signature with this id.
     pub fn is_signed(&self, id: &str) -> bool {
         self.mark().is_some_and(|mark| mark.signature == id)
     }
 
-    /// Whether a signature says that this may have started the failure.
+    /// Returns true if the mark has the role root.
     pub fn is_root_mark(&self) -> bool {
         self.mark().is_some_and(|mark| mark.role == Role::Root)
     }
 
-    /// A value that the signature took out of the text.
+    /// Returns a field of the mark.
     pub fn field(&self, name: &str) -> Option<&str> {
         self.mark()?.fields.get(name)
     }
 
-    /// The rank it is about: its entity's, or the one its text names.
+    /// Returns the rank of its entity, or the one in its text.
     pub fn rank(&self) -> Option<Rank> {
         self.entity.rank().or_else(|| self.rank_named())
     }
 
-    /// The rank that its text names.
+    /// Returns the rank in its text.
     pub fn rank_named(&self) -> Option<Rank> {
         self.field("rank").and_then(|text| text.parse().ok()).map(Rank)
     }
 
-    /// The node it is about.
+    /// Returns the node of its entity.
     pub fn node(&self) -> Option<&NodeId> {
         self.entity.node()
     }
 
-    /// The process id it names: the one that ended, or the one that a line speaks of.
+    /// Returns the process id: of the exit, or the one in the text.
     pub fn pid(&self) -> Option<u32> {
         match self.what {
             What::Exit { pid, .. } => Some(pid),

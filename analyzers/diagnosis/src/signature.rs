@@ -1,19 +1,20 @@
-//! What makes a second failure the same failure.
+//! Signature of a failure: equal if a later failure is the same one.
 
 use rankguard_model::{Entity, Verdict};
 
 use crate::knowledge::Known;
 use crate::{Sign, What};
 
-/// Bytes that hold a class and whom it blames.
+/// Initial capacity, bytes: enough for a class and a blamed entity.
 const ROOM: usize = 64;
 
-/// The signature of a verdict that rests on a sign: equal for a bug that comes back, different for a different line or
-/// message. Numbers are left out of messages, because shapes, addresses and steps differ between runs of the same bug.
+/// Returns the signature of a verdict that rests on a sign: equal for a bug that repeats, different for a different
+/// line or message. Numbers are removed from messages, because shapes, addresses and steps differ between runs of the
+/// same bug.
 pub(crate) fn of(known: Known<'_>, verdict: &Verdict, first: &Sign) -> String {
     if !known.is_program() {
-        // A machine fails as itself: the same GPU twice is the same failure, two GPUs are two. Which rank was hit says
-        // nothing, because ranks move.
+        // For a machine the device counts: the same GPU twice is the same failure, two GPUs are two. The affected
+        // rank does not count, because ranks move.
         return match &verdict.blamed {
             Entity::Rank { job, .. } => [verdict.class.as_str(), "|job ", job.as_str()].concat(),
             _ => blames(verdict, "|"),
@@ -22,7 +23,7 @@ pub(crate) fn of(known: Known<'_>, verdict: &Verdict, first: &Sign) -> String {
     [verdict.class.as_str(), "|", &place(first), "|", &normal(words(first))].concat()
 }
 
-/// The failure in one line: `train.py:41: RuntimeError: ...`, or who is blamed for what.
+/// Returns the failure in one line: `train.py:41: RuntimeError: ...`, or the blamed entity and class.
 pub(crate) fn headline(known: Known<'_>, verdict: &Verdict, first: &Sign) -> String {
     if first.what == What::OrderFailed {
         return first.text.lines().next().unwrap_or_default().to_owned();
@@ -46,7 +47,7 @@ pub(crate) fn headline(known: Known<'_>, verdict: &Verdict, first: &Sign) -> Str
     }
 }
 
-/// The class of a verdict and whom it blames, with something between them.
+/// Joins the class and the blamed entity of a verdict with `between`.
 fn blames(verdict: &Verdict, between: &str) -> String {
     let mut text = String::with_capacity(ROOM);
     let mut say = |parts: [&str; 4]| parts.into_iter().for_each(|part| text.push_str(part));
@@ -71,7 +72,7 @@ fn place(sign: &Sign) -> String {
     }
 }
 
-/// A message without what differs from run to run.
+/// Removes the parts of a message that differ from run to run.
 fn normal(message: &str) -> String {
     let mut text = String::new();
     for word in message.split_whitespace().take(24) {

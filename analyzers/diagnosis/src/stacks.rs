@@ -1,19 +1,18 @@
-//! Stacks of ranks that wait, merged into one tree: what all of them do is told once, and whoever does something else is
-//! named.
+//! Stacks of waiting ranks, merged into one tree: common frames are shown once, and deviating ranks are named.
 //!
-//! The idea is that of STAT (Arnold et al., IPDPS 2007): ranks that stand at the same place are of one class, and in a job
-//! that hangs the small class holds the cause. Absent: native frames, more than one thread a rank.
+//! After STAT (Arnold et al., IPDPS 2007): ranks at the same location form a class, and in a job that hangs the small
+//! class holds the cause. Absent: native frames, more than one thread a rank.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::Rank;
 
-/// Lines of a tree that are kept.
+/// Maximum number of lines in a tree.
 const LINES: usize = 200;
-/// Frames of one stack that are looked at, the outermost.
+/// Maximum number of frames used of one stack, from the outermost.
 const DEPTH: usize = 128;
 
-/// What a rank does that waits for others: parts of the names of functions.
+/// Parts of the names of functions in which a rank waits for others.
 const WAITS: [&str; 16] = [
     "all_gather",
     "all_reduce",
@@ -33,17 +32,17 @@ const WAITS: [&str; 16] = [
     "wait_tensor",
 ];
 
-/// The stacks of a job's ranks as one.
+/// Merged stacks of a job's ranks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Merged {
-    /// The tree, a line a frame, outermost first, indented by depth where ranks part: `ranks 0-6,8: ...`.
+    /// Tree with a line for each frame, outermost first, indented where ranks diverge: `ranks 0-6,8: ...`.
     pub tree: Vec<String>,
-    /// Who stands elsewhere than the others, and in what way. Empty when all stand at one place, or when nothing tells who
-    /// is waited for.
+    /// Ranks at another location than the others, with a description. Empty if all are at one location, or if it is
+    /// unknown which rank is waited for.
     pub odd: BTreeMap<Rank, String>,
 }
 
-/// Merges stacks, each with its outermost frame first. A rank whose stack is not known has an empty one and takes no part.
+/// Merges stacks, each with its outermost frame first. Ranks with an empty stack are ignored.
 pub fn merge(stacks: &BTreeMap<Rank, Vec<String>>) -> Merged {
     let known: BTreeMap<Rank, &[String]> = stacks
         .iter()
@@ -51,14 +50,14 @@ pub fn merge(stacks: &BTreeMap<Rank, Vec<String>>) -> Merged {
         .map(|(rank, frames)| (*rank, &frames[..frames.len().min(DEPTH)]))
         .collect();
     let mut tree = Vec::new();
-    // Stacks of one class lie side by side in this order, so that every branch is one stretch of it.
+    // Equal prefixes are adjacent in this order, so that every branch is a contiguous range of it.
     let mut order: Vec<Rank> = known.keys().copied().collect();
     order.sort_by(|one, other| known[one].cmp(known[other]).then(one.cmp(other)));
     grow(&known, &order, 0, 0, &mut tree);
     Merged { tree, odd: odd(&known) }
 }
 
-/// Writes the frames at `depth` of ranks that came the same way so far.
+/// Writes the frames at `depth` of ranks with the same frames so far.
 fn grow(known: &BTreeMap<Rank, &[String]>, ranks: &[Rank], depth: usize, indent: usize, tree: &mut Vec<String>) {
     let mut rest = ranks;
     while let Some(first) = rest.first() {
@@ -78,7 +77,7 @@ fn grow(known: &BTreeMap<Rank, &[String]>, ranks: &[Rank], depth: usize, indent:
     }
 }
 
-/// `rank 3`, `ranks 0-2,7`.
+/// Formats `rank 3`, `ranks 0-2,7`.
 fn told(ranks: &[Rank]) -> String {
     let mut numbers: Vec<u32> = ranks.iter().map(|rank| rank.0).collect();
     numbers.sort_unstable();
@@ -113,7 +112,7 @@ fn odd(known: &BTreeMap<Rank, &[String]>) -> BTreeMap<Rank, String> {
     }
     let total = known.len();
     let elsewhere = |rank: &Rank, what: &str| (*rank, format!("stands in {}, {what}", innermost(known[rank])));
-    // Two ranks have no majority; one of them may still be waiting for the other, and a wait is known by its name.
+    // Two ranks have no majority; one of them may still wait for the other, which its function name shows.
     let waits: BTreeSet<Rank> = known.keys().copied().filter(|rank| waits(known[rank])).collect();
     if !waits.is_empty() && waits.len() < total && waits.len() * 2 >= total {
         let what = format!("while {} of {total} wait for others", waits.len());
@@ -137,14 +136,15 @@ fn odd(known: &BTreeMap<Rank, &[String]>) -> BTreeMap<Rank, String> {
         .collect()
 }
 
-/// The two innermost frames: the last one is often the kernel's, which says how somebody waits and not for what.
+/// Returns the two innermost frames: the last one is often the kernel's, which shows the kind of wait but not its
+/// reason.
 fn innermost(frames: &[String]) -> String {
     frames[frames.len().saturating_sub(2)..].join(" > ")
 }
 
 fn waits(frames: &[String]) -> bool {
     frames.iter().any(|frame| {
-        // The function, not its file: `recv (transport.py:88)`.
+        // Matches the function, not its file: `recv (transport.py:88)`.
         let function = frame.split(" (").next().unwrap_or(frame).to_ascii_lowercase();
         WAITS.iter().any(|word| function.contains(word))
     })

@@ -1,4 +1,4 @@
-//! The newest step of every rank: what was overcome is harmless.
+//! Newest step of every rank; a complaint before a later step is harmless.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::Sign;
 
-/// A step that a rank completed this long after a complaint shows that the complaint was harmless. Progress is reported
+/// Minimum time from a complaint to a completed step that shows that the complaint was harmless. Progress is reported
 /// with a delay, so a shorter time proves nothing.
 const RECOVERED_AFTER: Duration = Duration::from_secs(2);
 
-/// Most jobs; beyond it the one without a step for longest is removed.
+/// Maximum number of jobs; beyond it the one without a step for longest is removed.
 const JOBS_MAX: usize = 1_000;
-/// Most ranks of one job; steps of further ranks are not recorded.
+/// Maximum number of ranks of one job; steps of further ranks are not recorded.
 const RANKS_MAX: usize = 1 << 17;
 
-/// When each rank completed its newest step.
+/// Time of the newest step of each rank.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Steps(BTreeMap<JobId, BTreeMap<Rank, Progress>>);
@@ -29,7 +29,7 @@ struct Progress {
 }
 
 impl Steps {
-    /// Takes a step in; other evidence is not looked at.
+    /// Records a step; ignores other evidence.
     pub(crate) fn take(&mut self, evidence: &Evidence) {
         let (
             Body::Progress { .. },
@@ -68,7 +68,7 @@ impl Steps {
         }
     }
 
-    /// A complaint of a rank that completed steps afterwards was harmless, whatever its words.
+    /// Returns true if the sign is a complaint of a rank that completed steps afterwards.
     pub(crate) fn overcame(&self, sign: &Sign) -> bool {
         let Entity::Rank {
             job, generation, rank, ..
@@ -83,7 +83,7 @@ impl Steps {
         progress.is_some_and(|newest| newest.generation == *generation && newest.at.since(sign.at) >= RECOVERED_AFTER)
     }
 
-    /// When a rank of a generation last completed a step on a node.
+    /// Returns the time of the last step that a rank of a generation completed on a node.
     pub(crate) fn newest_on(
         &self,
         job: &JobId,

@@ -1,7 +1,8 @@
-//! File systems beside the job that suffers: whether it uses them at all, and whether they answer again.
+//! File systems near the affected job: use by the job, and recovery.
 //!
-//! A disk that went read-only and that no rank touches explains no hang. Agents say of a failing file system which ranks use
-//! it, as far as they can know; what a rank itself says of a place counts more than what was seen in one moment.
+//! A read-only disk that no rank uses explains no hang. Agents report for a failing file system the ranks that use
+//! it, as far as they can determine them; a rank's own message about a path is stronger evidence than such a
+//! snapshot.
 
 use std::time::Duration;
 
@@ -9,30 +10,31 @@ use rankguard_model::{Entity, JobId, Mark, Timestamp};
 
 use crate::{Candidate, Scene, Sign, Strength, What};
 
-/// In a mark of a file system: the ranks that use it as `job/rank`, by commas; [`NOBODY`]; and [`UNKNOWN`] for processes that
-/// could not be looked into.
+/// Mark field: ranks that use the file system as `job/rank`, separated by commas; [`NOBODY`]; and [`UNKNOWN`] for
+/// processes that could not be inspected.
 const USED_BY: &str = "used_by";
 const NOBODY: &str = "none";
 const UNKNOWN: &str = "?";
-/// In the same mark: where it is mounted.
+/// Mark field: mount point.
 const MOUNT: &str = "mount";
-/// The class of a file system that does not answer.
+/// Class of a file system that does not answer.
 const HANG: &str = "filesystem-hang";
-/// Under which signature agents tell of a rank that nothing wakes.
+/// Signature of agents for a blocked rank that cannot be woken.
 const BLOCKED: &str = "ranks.blocked";
-/// Signatures by which the kernel, or an agent that asked, says that a file system answers again.
+/// Signatures of the kernel, or of an agent's probe, for a file system that answers again.
 const ANSWERS: [&str; 4] = ["nfs-ok", "lock-server-back", "host.mount_answers_again", "ranks.woken"];
-/// How much is left of what is thought of a file system that nobody uses.
+/// Factor on the score of a file system that no rank of the job uses.
 const BESIDE: f64 = 0.25;
-/// A step this long after a server answered shows that nobody waits for it any more. Progress is reported with a delay.
+/// Minimum time from a server's answer to a step that shows that the wait is over. Progress is reported with a delay.
 const GOES_ON: Duration = Duration::from_secs(2);
 
-/// Whether a mark says that a file system which did not answer does so again.
+/// Returns true if a mark reports that a file system answers again.
 pub fn answers_again(mark: &Mark) -> bool {
     ANSWERS.contains(&mark.signature.as_str())
 }
 
-/// Makes less of a candidate that rests on file systems which the job does not use, or which answer again while it stands.
+/// Demotes a candidate that rests on file systems that the job does not use, or that answer again while the job is
+/// stalled.
 pub(crate) fn weigh(scene: &Scene<'_>, candidate: &mut Candidate) {
     if let Some(job) = scene.job {
         if rests_on(scene, candidate, |sign| is_beside(scene, sign, job)) {
@@ -68,14 +70,14 @@ pub(crate) fn weigh(scene: &Scene<'_>, candidate: &mut Candidate) {
     }
 }
 
-/// Whether this is true of every mark that a candidate rests on.
+/// Returns true if the predicate holds for every mark on which a candidate rests.
 fn rests_on(scene: &Scene<'_>, candidate: &Candidate, is: impl Fn(&Sign) -> bool) -> bool {
     let marks = candidate.support.iter().map(|index| &*scene.signs[index]);
     let mut marks = marks.filter(|sign| sign.mark().is_some()).peekable();
     marks.peek().is_some() && marks.all(is)
 }
 
-/// The ranks of a job among those that use something.
+/// Returns the ranks of a job among the users.
 fn of_job<'u>(users: &'u str, job: &'u JobId) -> impl Iterator<Item = &'u str> {
     users.split(", ").filter_map(move |user| {
         let (of, rank) = user.rsplit_once('/')?;
@@ -83,7 +85,8 @@ fn of_job<'u>(users: &'u str, job: &'u JobId) -> impl Iterator<Item = &'u str> {
     })
 }
 
-/// Whether a sign speaks of a file system that the agent knows no rank of this job to use, and of which no rank speaks.
+/// Returns true if a sign concerns a file system that no rank of this job uses, by the agent's report and by the
+/// ranks' own messages.
 fn is_beside(scene: &Scene<'_>, sign: &Sign, job: &JobId) -> bool {
     let Some(users) = sign.field(USED_BY) else { return false };
     let known = users == NOBODY || users.split(", ").all(|user| user != UNKNOWN);
@@ -92,7 +95,7 @@ fn is_beside(scene: &Scene<'_>, sign: &Sign, job: &JobId) -> bool {
     known && !used && !scene.marks().any(|(index, _)| touches(scene, index, place))
 }
 
-/// Whether a rank itself speaks of a place, or of storage without saying where.
+/// Returns true if a rank itself names a path, or reports a storage failure without a path.
 fn touches(scene: &Scene<'_>, index: usize, place: Option<&str>) -> bool {
     let sign = &scene.signs[index];
     if !matches!(sign.entity, Entity::Rank { .. }) {
@@ -104,13 +107,13 @@ fn touches(scene: &Scene<'_>, index: usize, place: Option<&str>) -> bool {
     anywhere || place.is_some_and(|place| names(&sign.text, place) || sign.field(MOUNT) == Some(place))
 }
 
-/// Whether a text names a place or something below it. That everything lies below the root says nothing.
+/// Returns true if a text names a path or one below it. The root path is ignored, because every path is below it.
 fn names(text: &str, place: &str) -> bool {
     let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.'));
     place.len() > 1 && text.match_indices(place).any(|(at, _)| ends(&text[at + place.len()..]))
 }
 
-/// Whether a sign tells of a file system that does not answer, and a later one of the same node that it does.
+/// Returns true if a sign reports a file system that does not answer, and a later one of the same node that it does.
 fn is_answered(scene: &Scene<'_>, sign: &Sign) -> bool {
     is_wait(sign) && scene.signs.iter().any(|other| ends_wait(sign, other))
 }
@@ -123,12 +126,12 @@ fn is_wait(sign: &Sign) -> bool {
     sign.class().is_some_and(|class| class.as_str() == HANG)
 }
 
-/// Whether the second sign says that what the first one waits for answers again.
+/// Returns true if `answers` reports that the server or mount of `waits` answers again.
 fn ends_wait(waits: &Sign, answers: &Sign) -> bool {
     is_answer(answers) && answers.node() == waits.node() && answers.at >= waits.at && same_server(waits, answers)
 }
 
-/// Whether two signs may speak of the same server or mount: those that name none may speak of any.
+/// Returns true if two signs may concern the same server or mount: a sign that names none matches any.
 fn same_server(one: &Sign, other: &Sign) -> bool {
     ["server", MOUNT]
         .iter()
@@ -138,8 +141,8 @@ fn same_server(one: &Sign, other: &Sign) -> bool {
         })
 }
 
-/// Whether a sign is no longer news: of a file system that answered again before ranks of its node went on, which they last
-/// did at `went_on`. `answers` are the signs that say so.
+/// Returns true if a sign is obsolete: its file system answered again before ranks of its node last made a step at
+/// `went_on`. `answers` are the signs of recovery.
 pub(crate) fn is_over(sign: &Sign, answers: &[&Sign], went_on: impl FnOnce() -> Option<Timestamp>) -> bool {
     if answers.is_empty() || !is_wait(sign) {
         return false;

@@ -1,7 +1,7 @@
 //! Ranks that a signal ended while their peers report a lost connection.
 //!
-//! A kernel closes the sockets of a killed process before its parent learns of the end, so that the report of a peer may carry the
-//! earlier time. The report is a consequence all the same: the rank that was struck has not complained of anyone itself.
+//! A kernel closes the sockets of a killed process before its parent receives the exit, so the report of a peer may
+//! carry the earlier time. The report is still a consequence: the killed rank did not complain of a peer itself.
 
 use std::time::Duration;
 
@@ -10,15 +10,16 @@ use rankguard_model::{Exit, Rank};
 use crate::engine::Family;
 use crate::{Scene, Sign};
 
-/// How much earlier than the end of the struck rank a peer's report may be stamped: scheduling on a busy node, and clocks of two.
+/// Maximum lead of a peer's report over the end of the killed rank: scheduling delay on a busy node, and clock skew.
 const REPORT_LEAD: Duration = Duration::from_secs(2);
 
-/// Signals that strike a process: SIGKILL, SIGSEGV, SIGABRT. SIGTERM is what launchers send to survivors.
+/// Returns true for SIGKILL, SIGSEGV and SIGABRT. Launchers send SIGTERM to survivors.
 fn strikes(exit: Exit) -> bool {
     matches!(exit.shell_code(), 134 | 137 | 139)
 }
 
-/// The first rank that a signal ended and that reports no lost peer, unless another rank ended clearly before it.
+/// Returns the first rank that a signal ended and that reports no lost peer, unless another rank ended clearly before
+/// it.
 pub(crate) fn struck_rank<'s>(scene: &'s Scene<'_>) -> Option<(usize, &'s Sign, u32, Exit)> {
     let first_end = scene
         .exits()
@@ -33,12 +34,12 @@ pub(crate) fn struck_rank<'s>(scene: &'s Scene<'_>) -> Option<(usize, &'s Sign, 
         .min_by_key(|(_, sign, ..)| sign.at)
 }
 
-/// Whether a peer's report of a lost connection can be the consequence of a rank's end.
+/// Returns true if a peer's report of a lost connection can be the consequence of a rank's end.
 pub(crate) fn explains_complaint(end: &Sign, complaint: &Sign) -> bool {
     end.timed && complaint.timed && end.at <= complaint.at.after(REPORT_LEAD)
 }
 
-/// Whether a rank itself reports that it lost a peer.
+/// Returns true if a rank itself reports a lost peer.
 fn complains(scene: &Scene<'_>, rank: Rank) -> bool {
     scene
         .marks()

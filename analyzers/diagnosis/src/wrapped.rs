@@ -1,10 +1,10 @@
-//! Complaints that wrap another: a runtime, a mount or a remote shell could not do its work, and a reason stands beside it.
+//! Wrapper failures: a runtime, a mount or a remote shell could not work, and a nearby line names the reason.
 
 use rankguard_model::ClassId;
 
 use crate::{Candidate, Scene, Sign, Strength};
 
-/// What they say when they could not do their work: where a line beside it tells why, that is the cause.
+/// Wrapper classes: if a nearby line names the reason, that is the cause.
 const WRAPPERS: [&str; 6] = [
     "container-runtime-error",
     "container-start-error",
@@ -14,7 +14,7 @@ const WRAPPERS: [&str; 6] = [
     "ssh-failure",
 ];
 
-/// Reasons that are causes of their own wherever they are told.
+/// Reasons that are causes of their own in any line.
 const REASONS: [&str; 5] = [
     "disk-full",
     "dns-failure",
@@ -23,8 +23,9 @@ const REASONS: [&str; 5] = [
     "tls-failure",
 ];
 
-/// Wrappers and the reasons that go before them on one line too, where as a rule its signatures have weighed both: a server
-/// without an address refuses no mount, and a program that may not be run and a full disk are no fault of the runtime.
+/// Wrappers and reasons that take precedence even on one line. Usually the signatures of a line have weighed both,
+/// but a server without an address refuses no mount, and a program without execute permission or a full disk is no
+/// fault of the runtime.
 const ON_ONE_LINE: [(&str, &str); 5] = [
     ("container-runtime-error", "disk-full"),
     ("container-runtime-error", "permission-denied"),
@@ -33,11 +34,11 @@ const ON_ONE_LINE: [(&str, &str); 5] = [
     ("filesystem-mount-failure", "dns-failure"),
 ];
 
-/// What the kernel answers a program that may not touch a file. Where that program says it beside its complaint it is the
-/// reason; a registry that refuses in words of its own is what the complaint is about.
+/// Error text of the kernel for a file without permission. If the same program prints it near its complaint, it is
+/// the reason; a registry that refuses in its own words is the subject of the complaint.
 const NOT_PERMITTED: &str = "Permission denied";
 
-/// Why an installer finds no package at all: the index of packages could not be asked.
+/// Reasons why an installer finds no package at all: the package index was unreachable.
 const NO_INDEX: [&str; 5] = [
     "connection-refused",
     "connection-timeout",
@@ -46,10 +47,10 @@ const NO_INDEX: [&str; 5] = [
     "tls-failure",
 ];
 
-/// How many signs further a reason may stand.
+/// Maximum distance of a reason, in signs.
 const BESIDE: usize = 4;
 
-/// Makes symptoms of the wrappers whose reason is told.
+/// Demotes wrappers with a known reason to symptoms.
 pub(crate) fn look_inside(scene: &Scene<'_>, ranking: &mut [Candidate]) {
     let is_reason = |class: &str| REASONS.contains(&class) || ON_ONE_LINE.iter().any(|(_, reason)| *reason == class);
     let reasons: Vec<(ClassId, usize)> = ranking
@@ -80,7 +81,7 @@ pub(crate) fn look_inside(scene: &Scene<'_>, ranking: &mut [Candidate]) {
     mounted_for_a_pod(ranking);
 }
 
-/// What a mount said that the kubelet tried is told by the kubelet once more: it is a volume of a pod that is not there.
+/// Demotes mount failures that the kubelet tried, because it reports them again as an unbound volume.
 fn mounted_for_a_pod(ranking: &mut [Candidate]) {
     let caused = |candidate: &Candidate| candidate.strength == Strength::Cause;
     if !ranking
@@ -96,7 +97,7 @@ fn mounted_for_a_pod(ranking: &mut [Candidate]) {
     }
 }
 
-/// An installer that could not reach the index of packages says that it finds none.
+/// Demotes an installer that finds no package because the package index was unreachable.
 fn installers(scene: &Scene<'_>, ranking: &mut [Candidate]) {
     let reached = |sign: &Sign| {
         let no_index = sign.class().is_some_and(|class| NO_INDEX.contains(&class.as_str()));
@@ -111,7 +112,8 @@ fn installers(scene: &Scene<'_>, ranking: &mut [Candidate]) {
     }
 }
 
-/// Whether two lines begin with the name of the same program: `pyxis: mkdir: ...`, `pyxis: failed to import ...`.
+/// Returns true if two lines begin with the name of the same program: `pyxis: mkdir: ...`, `pyxis: failed to import
+/// ...`.
 fn same_program(one: &str, other: &str) -> bool {
     let name = |text: &str| {
         let name = text.split(char::is_whitespace).next().unwrap_or_default();

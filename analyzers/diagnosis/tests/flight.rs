@@ -1,4 +1,4 @@
-//! Flight-recorder dumps beside other evidence: what is concluded with them that could not be concluded without.
+//! Flight-recorder dumps with other evidence: conclusions that need the dumps.
 #![allow(clippy::unwrap_used)]
 
 use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, JobContext, Policy};
@@ -59,7 +59,7 @@ impl World {
         self.at(ms, rank, Source::FlightRecorder, body, Vec::new())
     }
 
-    /// A rank's watchdog gives up, and the rank with it.
+    /// Ends a rank by its watchdog.
     fn times_out(&mut self, ms: i64, rank: u32) {
         let timeout = Mark {
             class: "nccl-timeout".into(),
@@ -98,7 +98,7 @@ fn node(rank: u32) -> NodeId {
     NodeId::from(format!("n{}", rank / 2 + 1))
 }
 
-/// What a rank dumps that called `done` all-reduces to their end and then those of `open`, by name.
+/// Returns the dump of a rank that completed `done` all-reduces and then called those of `open`, by name.
 fn dump(rank: u32, done: u32, open: &[&str]) -> String {
     let entry = |number: u32, name: &str, state: &str| {
         format!(
@@ -133,7 +133,7 @@ fn the_rank_that_never_came_is_named() {
         let open: &[&str] = if rank == 2 { &[] } else { &["all_reduce"] };
         world.dumps(1_000, rank, dump(rank, 7, open));
     }
-    // All four give up, the culprit too: by their words alone nobody can be told from the others.
+    // All four give up, the culprit too: their messages alone do not distinguish it.
     for rank in 0..RANKS {
         world.times_out(1_100, rank);
     }

@@ -1,4 +1,4 @@
-//! Whatever order evidence arrives in, the same cause is blamed.
+//! The same cause is blamed for any order of arrival.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -36,7 +36,7 @@ fn evidence(seq: u64, ms: i64, source: Source, entity: Entity, body: Body, class
     }
 }
 
-/// A GPU that dies on node 1, with everything that follows.
+/// Returns the evidence of a GPU that dies on node 1, with all consequences.
 fn story() -> Vec<Evidence> {
     let line = |text: &str| Body::Line {
         text: text.to_owned(),
@@ -115,7 +115,7 @@ proptest! {
     }
 }
 
-/// What hangs because somebody stopped a rank is as made up as the stop.
+/// Checks that a stall after a synthetic stop of a rank is synthetic too.
 #[test]
 fn a_stall_of_a_generation_with_made_up_evidence_is_made_up() {
     let concluded = |synthetic: bool, stalled: u64| {
@@ -158,7 +158,7 @@ fn a_stall_of_a_generation_with_made_up_evidence_is_made_up() {
     assert!(!concluded(true, 2));
 }
 
-/// A draft that was weighed by the words of one catalogue is concluded by those of the catalogue that holds then.
+/// Checks that a draft weighed with one catalogue is concluded with the current catalogue.
 #[test]
 fn a_catalogue_that_is_read_anew_is_asked_anew() {
     let ours = "[[class]]\nid = \"gpu-fallen-off-bus\"\nreplaces = \"gpu-fallen-off-bus\"\nlayer = \"hardware\"\n\
@@ -168,7 +168,7 @@ fn a_catalogue_that_is_read_anew_is_asked_anew() {
     let now = Timestamp::from_millis(500);
     weighed.observe(now, &story()[0], &Context::default(), Catalogue::builtin());
     let due = weighed.due().unwrap();
-    // What is written down holds no weights.
+    // The serialised form holds no weights.
     let mut written: Diagnosis = serde_json::from_str(&serde_json::to_string(&weighed).unwrap()).unwrap();
     let by_builtin = weighed.clone().conclude(due, Catalogue::builtin());
     let by_ours = weighed.conclude(due, &ours);

@@ -1,4 +1,4 @@
-//! Stories of file systems: beside the job, under it, and back again.
+//! Stories of file systems: unused by the job, used by it, and recovered.
 #![allow(clippy::unwrap_used)]
 
 mod world;
@@ -7,7 +7,8 @@ use rankguard_diagnosis::{Change, Concluded};
 use rankguard_model::{Body, Exit, Mark, Role, Source};
 use world::{World, mark, on_node, with};
 
-/// Node 1's agent finds that nothing can be written at /scratch any more; `used_by` as it could find out.
+/// Returns the mark of node 1's agent for a read-only /scratch; `used_by` as far as the agent could
+/// determine it.
 fn read_only(used_by: Option<&str>) -> Mark {
     let fields: Vec<(&str, &str)> = [("mount", "/scratch")]
         .into_iter()

@@ -1,4 +1,4 @@
-//! Stories: what a cluster reports, in the order it arrives, and what is concluded from it.
+//! Stories: reports of a cluster in order of arrival, and the conclusion.
 #![allow(clippy::unwrap_used)]
 
 mod world;

@@ -1,8 +1,8 @@
-//! How fast a log is searched and triaged with the full catalogue, on one core.
+//! Throughput of scanning and triaging a log with the full catalogue, on one core.
 
 #![allow(missing_docs, clippy::disallowed_methods, clippy::disallowed_types)]
 
-/// The log that `rankguard bench match` makes.
+/// The log that `rankguard bench match` generates.
 #[path = "../../../cli/src/bench/healthy.rs"]
 mod healthy;
 
@@ -24,7 +24,7 @@ fn triage(log: &[u8], block: usize) -> usize {
     seen + triage.flush().len()
 }
 
-/// Real logs that lie beside the repository, repeated to a size at which the clock is fair.
+/// Loads real logs from `shared/`, repeated until the measured time is long enough.
 fn shared(name: &str, paths: &[&str]) -> Option<(String, Vec<u8>)> {
     let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/datasets");
     let mut once = Vec::new();

@@ -1,89 +1,90 @@
-//! Canonical failure classes: one tree from the literature's size down to what can be told apart in a log.
+//! Canonical failure classes: one tree, from the granularity of the literature down to what a log line can
+//! distinguish.
 
 use std::collections::BTreeMap;
 
 use rankguard_model::{ClassId, Mitigation, Role, Severity, Shared};
 use serde::{Deserialize, Serialize};
 
-/// One canonical failure class, complete: what it does not say itself it has from its parent.
+/// Canonical failure class with all inherited values filled in.
 #[derive(Debug, Clone)]
 pub struct Class {
-    /// Its id, kebab-case.
+    /// Class id, kebab-case.
     pub id: ClassId,
-    /// Ids by which other lists know the same class; [`crate::Catalogue::class`] resolves them.
+    /// Other ids of the same class; resolved by [`crate::Catalogue::class`].
     pub aliases: Vec<ClassId>,
-    /// The wider class it is a case of; none for a root of the tree.
+    /// Parent class; none for a root of the tree.
     pub parent: Option<ClassId>,
-    /// The nearest class that labelled logs use, where they have none for it.
+    /// Nearest class that labelled logs use, if they have none for this class.
     pub told_as: Option<ClassId>,
-    /// Whether it says how something else surfaced; a narrower meaning of the same line goes before it.
+    /// True if the class describes how another failure surfaced; a more specific meaning of the same line takes
+    /// precedence.
     pub surface: bool,
-    /// Where it sits (hardware, network, storage, platform, scheduler, framework, user-code, user-data, model-numerics,
-    /// none).
+    /// Layer: hardware, network, storage, platform, scheduler, framework, user-code, user-data, model-numerics or
+    /// none.
     pub layer: String,
-    /// Whether it is a cause, a symptom or an end state.
+    /// Cause, symptom or end state.
     pub kind: Kind,
-    /// What it means.
     pub definition: String,
-    /// What usually causes it, most usual first.
+    /// Usual causes, the most frequent first.
     pub causes: Vec<String>,
-    /// The part it plays in a failure as a rule.
+    /// Default role in a failure.
     pub role: Role,
-    /// How bad it is as a rule.
+    /// Default severity of the class.
     pub severity: Severity,
-    /// What to do.
+    /// Recommended first action, with advice and sources.
     pub mitigation: Shared<Mitigation>,
-    /// Ids of what to do after the first action, in order.
+    /// Ids of the follow-up actions, in order.
     pub then: Vec<String>,
-    /// Whether a source recommends the first action for this very failure.
+    /// Basis of the first action: published or inferred.
     pub basis: Basis,
-    /// What other sources do first.
+    /// First actions that other sources recommend.
     pub alternatives: Vec<Alternative>,
-    /// A remark on the action.
+    /// Remark on the action.
     pub notes: String,
-    /// What evidence clears it (RG-10).
+    /// Clearing condition (RG-10).
     pub clears: String,
-    /// Ids of the sources where meaning and wording can be read ([`crate::Catalogue::source`]).
+    /// Ids of the sources for meaning and wording ([`crate::Catalogue::source`]).
     pub sources: Vec<String>,
     /// Taxonomy id to category ids, most specific first; every primary taxonomy has an entry.
     pub taxonomies: Shared<BTreeMap<String, Vec<String>>>,
 }
 
-/// What a class says: a cause, a symptom or an end.
+/// Kind of failure class: cause, symptom or end state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// It can be the cause of a failure.
+    /// Possible cause of a failure.
     #[default]
     RootCause,
-    /// It needs diagnosis before blame.
+    /// Symptom that needs diagnosis before blame.
     Symptom,
-    /// It is an end state that a scheduler or a user decided.
+    /// End state that a scheduler or a user decided.
     Outcome,
 }
 
-/// Where the first action comes from.
+/// Basis of the first action.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
-    /// A source recommends it for this failure.
+    /// A source recommends the action for this failure.
     Published,
-    /// It is ours, from a related recommendation.
+    /// Inferred by this project from a related recommendation.
     #[default]
     Inferred,
 }
 
-/// What another source does first for the same failure.
+/// First action that another source recommends for the same failure.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Alternative {
-    /// The source.
+    /// Id of the other source.
     pub source: String,
-    /// The action.
+    /// Id of its first action.
     pub action: String,
 }
 
-/// A class as its file says it, before it is joined with its parent.
+/// Class as its file states it, before inheritance from its parent.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Row {

@@ -5,88 +5,87 @@ use std::collections::BTreeMap;
 use rankguard_model::{ClassId, Role, SmolStr};
 use serde::{Deserialize, Serialize};
 
-/// What one number means.
+/// Meaning of one numbered driver event.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Code {
-    /// The number; filled in from `numbers` where several share a row.
+    /// Event number; filled in from `numbers` if several share a row.
     #[serde(default)]
     pub number: u32,
     #[serde(default)]
     pub(crate) numbers: Vec<u32>,
-    /// The vendor's symbol for it (`NVLINK_ERROR`); empty where none is published.
+    /// The vendor's mnemonic (`NVLINK_ERROR`); empty if none is published.
     #[serde(default)]
     pub mnemonic: String,
     #[serde(default)]
     pub(crate) mnemonics: Vec<String>,
-    /// Meaning, in our words.
+    /// Meaning, in this project's words.
     pub meaning: SmolStr,
-    /// The class it speaks for.
+    /// Failure class that the number indicates.
     pub class: ClassId,
-    /// Its part in a failure, as far as the number alone can tell.
+    /// Role in a failure, as far as the number alone determines it.
     pub role: Role,
-    /// How sure the number alone makes us, 0 to 1.
+    /// Confidence from the number alone, 0 to 1.
     pub confidence: f64,
-    /// What the vendor says to do first and then to look into.
+    /// The vendor's immediate action, then its investigation step.
     #[serde(default)]
     pub vendor_action: SmolStr,
-    /// GPUs and drivers it is limited to; empty where it holds for all current ones.
+    /// GPUs and drivers to which the row is limited; empty if it holds for all current ones.
     #[serde(default)]
     pub scope: String,
-    /// What it stops; for switches only.
+    /// Reach of a fatal event; for switches only.
     #[serde(default)]
     pub fatal: Option<Fatality>,
-    /// Numbers whose finding it ends.
+    /// Numbers of the findings that this event clears.
     #[serde(default)]
     pub clears: Vec<u32>,
-    /// What its repetition means.
+    /// Escalation rules for repeated events.
     #[serde(default)]
     pub escalate: Vec<Escalation>,
-    /// A remark.
     #[serde(default)]
     pub notes: String,
-    /// Id of the source where it is described ([`crate::Catalogue::source`]).
+    /// Id of the source that describes it ([`crate::Catalogue::source`]).
     #[serde(default)]
     pub source: SmolStr,
 }
 
-/// What an event of a switch stops.
+/// Reach of a fatal switch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fatality {
-    /// Nothing by itself.
+    /// Stops nothing by itself.
     NonFatal,
-    /// The partition that owns the port.
+    /// Stops the partition that owns the port.
     Port,
-    /// All GPUs and switches of the fabric.
+    /// Stops all GPUs and switches of the fabric.
     Fabric,
 }
 
-/// A number that comes again means more than each time alone.
+/// Escalation rule: a number that repeats has a different meaning from each event alone.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Escalation {
-    /// So many times ...
+    /// Threshold, in events.
     pub times: u32,
-    /// ... within so many hours ...
+    /// Window, in hours.
     pub hours: u32,
-    /// ... on the same part (`gpu`, `gpc-tpc`, `port`).
+    /// Part on which the events are counted (`gpu`, `gpc-tpc`, `port`).
     pub same: String,
-    /// Events that follow each other within so many seconds count once.
+    /// Events closer together than this count once, seconds.
     #[serde(default)]
     pub burst_seconds: u32,
-    /// What to do then.
+    /// Action when the threshold is reached.
     pub then: String,
 }
 
-/// All known numbers of one driver.
+/// All known event numbers of one driver.
 #[derive(Debug, Clone, Default)]
 pub struct CodeTable {
     codes: BTreeMap<u32, Code>,
 }
 
 impl Code {
-    /// One code for each number of a row.
+    /// Expands a row into one code for each of its numbers.
     pub(crate) fn each(self) -> Vec<Code> {
         if self.numbers.is_empty() {
             return vec![self];
@@ -104,17 +103,17 @@ impl Code {
 }
 
 impl CodeTable {
-    /// Adds a code; the one that had the number before comes back.
+    /// Inserts a code and returns the previous code with its number.
     pub(crate) fn insert(&mut self, code: Code) -> Option<Code> {
         self.codes.insert(code.number, code)
     }
 
-    /// What a number means, where that is known.
+    /// Returns the code of a number, if known.
     pub fn get(&self, number: u32) -> Option<&Code> {
         self.codes.get(&number)
     }
 
-    /// The number whose event ends a finding of this one, if there is one.
+    /// Returns the number of the event that clears a finding of `number`.
     pub fn cleared_by(&self, number: u32) -> Option<u32> {
         self.codes
             .values()
@@ -122,7 +121,7 @@ impl CodeTable {
             .map(|code| code.number)
     }
 
-    /// All known numbers in order.
+    /// Returns all codes, ordered by number.
     pub fn iter(&self) -> impl Iterator<Item = &Code> {
         self.codes.values()
     }

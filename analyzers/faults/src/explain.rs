@@ -1,4 +1,4 @@
-//! Explanations: everything the catalogue knows of a class, a driver event number or a line, as one page.
+//! Explanations: all catalogue knowledge of a class, a driver event number or a line, on one page.
 
 use rankguard_model::{ClassId, Mark, Role, Source};
 use serde::Serialize;
@@ -12,129 +12,121 @@ use crate::matcher::Matcher;
 use crate::signature::CodeKind;
 use crate::taxonomy::Citation;
 
-/// What is known about one thing that was asked for.
+/// Explanation of one class, driver event number or line.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
-    /// What was asked for (`XID 79`, a class id, the message of a line).
+    /// Subject of the query (`XID 79`, a class id, the message of a line).
     pub subject: String,
-    /// The class it belongs to.
+    /// Failure class of the subject.
     pub class: ClassId,
-    /// Ids by which other lists know the class.
+    /// Other ids of the class.
     pub aliases: Vec<ClassId>,
-    /// Where the class sits.
+    /// Layer of the class.
     pub layer: String,
-    /// Whether it is a cause, a symptom or an end state.
+    /// Cause, symptom or end state.
     pub kind: Kind,
-    /// What it means.
     pub meaning: String,
-    /// The wider class it is a case of.
+    /// Id of the parent class.
     pub parent: Option<ClassId>,
-    /// Other cases of the same wider class.
+    /// Other classes with the same parent.
     pub siblings: Vec<ClassId>,
-    /// Its own cases.
+    /// Ids of the child classes.
     pub children: Vec<ClassId>,
-    /// What usually causes it, most usual first.
+    /// Usual causes, the most frequent first.
     pub causes: Vec<String>,
-    /// The part it plays in a failure as a rule.
+    /// Default role in a failure.
     pub role: Role,
     /// Id of the first action.
     pub action: String,
-    /// What the first action means.
+    /// Definition of the first action.
     pub action_means: String,
-    /// What to do, as an instruction.
+    /// Advice, as an instruction.
     pub advice: String,
-    /// Ids of what to do after the first action.
+    /// Ids of the follow-up actions, in order.
     pub then: Vec<String>,
-    /// Titles of the sources that recommend the action; empty when it is our own inference.
+    /// Titles of the sources that recommend the action; empty if it is this project's inference.
     pub recommended_by: Vec<String>,
-    /// Whether they recommend it for this very failure.
+    /// Basis of the first action: published or inferred.
     pub basis: Basis,
-    /// What other sources do first.
+    /// First actions that other sources recommend.
     pub alternatives: Vec<Alternative>,
-    /// A remark on the action.
+    /// Remark on the action.
     pub notes: String,
-    /// What the vendor of the device says, for numbered events.
+    /// Recommendation of the device vendor, for numbered events.
     pub vendor_action: Option<String>,
-    /// What evidence clears it.
+    /// Clearing condition of the class.
     pub clears: String,
-    /// The numbered event, where one was asked for or stands in the line.
+    /// Numbered event, if one was queried or is in the line.
     pub code: Option<Event>,
-    /// What stands inside the message, where a line with a numbered event was explained.
+    /// Decoded message, if the query was a line with a numbered event.
     pub decoded: Option<Decoded>,
-    /// Its places in the published taxonomies.
+    /// Categories in the published taxonomies.
     #[serde(rename = "taxonomies")]
     pub places: Vec<Place>,
-    /// Signatures that announce it in one line.
+    /// Signatures that indicate the class.
     pub signatures: Vec<Announcement>,
-    /// Numbered events that announce it (`XID 79`).
+    /// Numbered events that indicate the class (`XID 79`).
     pub codes: Vec<String>,
-    /// Where meaning and wording can be read.
+    /// Sources of meaning and wording.
     pub sources: Vec<Reading>,
-    /// The mark, where a line was explained.
+    /// Match mark, if the query was a line.
     pub mark: Option<Mark>,
 }
 
-/// A numbered event of a driver.
+/// Numbered driver event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Event {
     /// `XID` or `SXid`.
     pub kind: &'static str,
-    /// Its number.
     pub number: u32,
-    /// The vendor's symbol.
+    /// The vendor's mnemonic.
     pub mnemonic: String,
-    /// GPUs and drivers it is limited to.
+    /// GPUs and drivers to which it is limited.
     pub scope: String,
-    /// What it stops, for a switch.
+    /// Reach of a fatal event, for a switch.
     pub fatal: Option<Fatality>,
-    /// The number whose event ends its finding.
+    /// Number of the event that clears its finding.
     pub cleared_by: Option<u32>,
-    /// What its repetition means.
+    /// Escalation rules for repeated events.
     pub escalate: Vec<Escalation>,
-    /// A remark.
     pub notes: String,
 }
 
-/// A category of a published taxonomy.
+/// Category of a published taxonomy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// Id of the taxonomy.
     pub taxonomy: String,
-    /// Its short title.
+    /// Short title of the taxonomy.
     pub title: String,
-    /// Where it was published, with the year.
+    /// Venue and year of the publication.
     pub citation: String,
-    /// Its address.
+    /// Address of the publication.
     pub url: String,
-    /// Id of the category.
     pub category: String,
-    /// Name of the category.
     pub name: String,
-    /// What the publication counted (`count 148, share 30.1 %`); empty where nothing was read.
+    /// Published figures (`count 148, share 30.1 %`); empty if none were recorded.
     pub figures: String,
 }
 
-/// A signature that announces a class.
+/// Signature that indicates a class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Announcement {
-    /// Its id.
     pub id: String,
-    /// A line that it matches.
+    /// Example line that the signature matches.
     pub example: String,
-    /// Where its wording is from.
+    /// Source of the wording.
     pub source: String,
 }
 
-/// Something to read.
+/// Source with title and address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Reading {
-    /// Its title.
     pub title: String,
-    /// Its address.
     pub url: String,
 }
 
-/// Explains a class id or alias, `xid 79` / `XID79`, `sxid 20034`, or a log line. Nothing known gives an empty list.
+/// Explains a class id or alias, `xid 79` / `XID79`, `sxid 20034`, or a log line. Returns an empty list if nothing
+/// is known.
 pub fn explain(catalogue: &Catalogue, matcher: &Matcher, query: &str) -> Vec<Explanation> {
     let query = query.trim();
     if let Some(found) = explain_class(catalogue, &ClassId::from(query)) {
@@ -183,7 +175,7 @@ fn explain_line(catalogue: &Catalogue, matcher: &Matcher, query: &str) -> Vec<Ex
     found
 }
 
-/// The numbered event that a mark speaks of.
+/// Returns the kind and number of the driver event in a mark.
 fn coded(mark: &Mark) -> Option<(CodeKind, u32)> {
     let number = |field: &str| mark.fields.get(field)?.parse::<u32>().ok();
     let sxid = number("sxid").map(|number| (CodeKind::Sxid, number));
@@ -204,7 +196,7 @@ fn shown(kind: CodeKind) -> &'static str {
     }
 }
 
-/// `XID 79`, `xid-79`, `Xid79`: the number, when nothing else stands there.
+/// Parses `XID 79`, `xid-79` or `Xid79` to the number, if nothing else follows.
 fn number_after(query: &str, word: &str) -> Option<u32> {
     let head = query.get(..word.len()).filter(|head| head.eq_ignore_ascii_case(word))?;
     query[head.len()..]
@@ -258,7 +250,7 @@ fn event(kind: CodeKind, code: &Code, cleared_by: Option<u32>) -> Event {
 /// Explains a class by its id or an alias.
 pub fn explain_class(catalogue: &Catalogue, id: &ClassId) -> Option<Explanation> {
     let class: &Class = catalogue.class(id)?;
-    // An unknown number keeps its name; it has only borrowed the class of its family.
+    // An unknown number retains its own id; it only uses the class of its family.
     let borrowed = class.id != *id && !class.aliases.contains(id);
     let name = if borrowed { id } else { &class.id };
     let ids = |classes: &mut dyn Iterator<Item = &Class>| classes.map(|class| class.id.clone()).collect::<Vec<_>>();
@@ -332,7 +324,7 @@ fn numbers(catalogue: &Catalogue, class: &Class) -> Vec<String> {
     numbers
 }
 
-/// Venue and year; most venues hold their year already.
+/// Formats venue and year; most venues contain their year already.
 fn cited(citation: &Citation) -> String {
     let year = citation.year.to_string();
     if citation.venue.contains(&year) {
@@ -344,7 +336,7 @@ fn cited(citation: &Citation) -> String {
 fn places(catalogue: &Catalogue, class: &Class) -> Vec<Place> {
     let mut places = Vec::new();
     for id in catalogue.taxonomy_ids() {
-        // Only what is mapped is read: most classes stand in a few of the studies.
+        // Only mapped taxonomies are parsed: most classes have a category in only a few.
         let Some(categories) = catalogue.places_in(&class.id, id) else {
             continue;
         };

@@ -1,22 +1,24 @@
-//! What can fail, how it announces itself, what the literature calls it and what to do about it.
+//! Failure catalogue, log line parser and triage: classifies log lines into published failure classes with advice.
 //!
-//! The knowledge is data (`data/*.toml`), built into the program, checked as a whole by tests, and open to files of a person:
+//! The knowledge is data (`data/*.toml`), compiled into the program, checked as a whole by tests, and extensible by
+//! user files:
 //!
-//! - a **class** is a canonical failure class in one tree: layer, meaning, causes, advice, what clears it (RG-10);
-//! - a **taxonomy** is published; a class has a place in each of five, and where it fits in fifteen more;
-//! - a **code** is a number that a driver prints (XID, SXid); `decode` reads the words that stand beside it;
-//! - a **signature** names a line: literals that must occur, a pattern, the class and the role it speaks for;
-//! - the **matcher** tries all signatures on a line, and its scanner tells which lines of a block are worth it;
-//! - a **line** is a raw line with its prefixes (kernel clock, syslog, torchrun rank ...) taken off and understood;
-//! - **triage** is a small state machine per stream: lines in, [`Observation`]s out, with tracebacks, OOM dumps and
-//!   bursts each folded into one.
+//! - a **class** is a canonical failure class in one tree: layer, meaning, causes, advice, clearing condition
+//!   (RG-10);
+//! - a **taxonomy** is published; a class has a category in each of five, and where it fits in fifteen more;
+//! - a **code** is a number that a driver prints (XID, SXid); `decode` parses the text of its message;
+//! - a **signature** recognises a line: literals that must occur, a pattern, the class and the role it indicates;
+//! - the **matcher** tries all signatures on a line; its scanner selects the lines of a block that may match;
+//! - a **line** is a raw line with its prefixes (kernel clock, syslog, torchrun rank ...) parsed and removed;
+//! - **triage** is a state machine for each stream: lines in, [`Observation`]s out, with each traceback, OOM dump and
+//!   burst folded into one.
 //!
-//! Invariants: pure, no clock, no files, no sockets; moments come in as values. Foreign text never panics (RG-11). An XID or
-//! SXid that no table knows passes through as `unknown-xid-N` or `unknown-sxid-N` (RG-10). Consequences are marked as
-//! [`Role::Cascade`](rankguard_model::Role::Cascade) here already, so that no single line can make a cascade look like a
-//! cause (RG-7).
+//! Invariants: pure, no clock, no files, no sockets; timestamps are arguments. Foreign text never panics (RG-11). An
+//! XID or SXid that is not in a table passes through as `unknown-xid-N` or `unknown-sxid-N` (RG-10). Consequences are
+//! already marked as [`Role::Cascade`](rankguard_model::Role::Cascade) here, so that no single line can present a
+//! cascade as a cause (RG-7).
 //!
-//! Absent: templates of lines that no signature knows (`rankguard-templates`).
+//! It does not mine templates of lines that no signature matches (`rankguard-templates`).
 
 mod catalogue;
 mod class;

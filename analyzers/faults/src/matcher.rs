@@ -1,8 +1,8 @@
-//! The matcher: which signatures know a line.
+//! Matcher of log lines against all signatures of a catalogue.
 //!
-//! The scanner ([`crate::scan`]) tells which signatures can match a text; only their expressions run. A line of which no one
-//! wants anything costs that one look and no allocation; in a storm, a line that differs from an earlier one in its numbers
-//! only costs less than that ([`recall`]).
+//! The scanner ([`crate::scan`]) selects the signatures that can match a text; only their expressions run. A line
+//! without candidates costs one scan and no allocation; in a log storm, a line that differs from an earlier one only
+//! in digits costs less than that ([`recall`]).
 
 mod blind;
 mod judged;
@@ -29,23 +29,23 @@ use masked::masked;
 use recall::{Known, Recall};
 use rule::{Rule, Spans, Told};
 
-/// Most marks that one line gets.
+/// Maximum number of marks for one line.
 const MARK_LIMIT: usize = 8;
 
-/// Bytes that all expressions tried on one line may read together. Only a long line in which parts of many signatures stand
-/// comes near: a list of messages on one line, or an attack (RG-11).
+/// Maximum number of bytes that all expressions tried on one line read together. Only a long line with parts of many
+/// signatures reaches it: a list of messages on one line, or an attack (RG-11).
 const LINE_WORK: usize = 1 << 20;
 
-/// Bytes of a line that every expression may read.
+/// Minimum number of bytes of a line that every expression may read.
 const LINE_MIN: usize = 1 << 10;
 
-/// How sure a meaning must be to go before how it surfaced.
+/// Minimum confidence at which a specific class displaces a surface class.
 const NARROW: f64 = 0.6;
 
-/// Signatures and openings the candidate set has room for.
+/// Capacity of the candidate set, in signatures and openings.
 const CAPACITY: usize = 2048;
 
-/// How what spans several lines begins, whatever the signatures know of it. [`crate::triage`] looks closer.
+/// Openings of multi-line units, independent of signatures; [`crate::triage`] parses them.
 const OPENINGS: [&str; 11] = [
     "Traceback (most recent call last)",
     "Exception ignored ",
@@ -60,31 +60,32 @@ const OPENINGS: [&str; 11] = [
     "{\"log\":\"",
 ];
 
-// A catalogue that was checked fits.
+// Guarantees that a checked catalogue fits.
 const _: () = assert!(SIGNATURE_LIMIT + OPENINGS.len() <= CAPACITY);
 
-/// All signatures, ready to be tried.
+/// All signatures of a catalogue, ready to match.
 #[derive(Debug)]
 pub struct Matcher {
     scanner: Scanner,
     literals: Literals,
     recall: Recall,
     rules: Vec<Rule>,
-    /// Signatures of what healthy logs are full of. They silence others, and are no reason to look at a line.
+    /// Noise signatures that are common in healthy logs. They silence others, but do not select a line.
     chatter: Vec<usize>,
-    /// Classes that say how something else surfaced.
+    /// Classes that describe how another failure surfaced.
     surfaces: BTreeSet<ClassId>,
     xids: crate::code::CodeTable,
     sxids: crate::code::CodeTable,
 }
 
-/// The part of a line on which so many expressions are run: all of it, unless they would read more than [`LINE_WORK`].
+/// Returns the part of a line on which the expressions run: all of it, unless they would read more than
+/// [`LINE_WORK`].
 fn within_work(text: &str, expressions: usize) -> &str {
     let most = (LINE_WORK / expressions.max(1)).max(LINE_MIN);
     &text[..text.floor_char_boundary(most)]
 }
 
-/// The numbers in a set.
+/// Iterates over the numbers in a bit set.
 fn members(set: &[u64]) -> impl Iterator<Item = usize> {
     set.iter().enumerate().flat_map(|(word, &bits)| {
         let mut bits = bits;
@@ -96,19 +97,19 @@ fn members(set: &[u64]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A signature that matched.
+/// Signature that matched, with its mark.
 #[derive(Debug, Clone)]
 pub(crate) struct Hit {
     pub(crate) mark: Mark,
     pub(crate) entity: EntityRule,
-    /// Named by a table of numbers.
+    /// True if a table of event numbers gave the class.
     coded: bool,
-    /// Number of its signature.
+    /// Number of the signature.
     rule: usize,
 }
 
 impl Matcher {
-    /// From all signatures of a catalogue.
+    /// Builds a matcher from all signatures of a catalogue.
     pub fn new(catalogue: &Catalogue) -> Self {
         let rules: Vec<Rule> = catalogue
             .signatures()
@@ -146,26 +147,27 @@ impl Matcher {
         }
     }
 
-    /// The matcher of the built-in catalogue, shared.
+    /// Returns the shared matcher of the built-in catalogue.
     pub fn builtin() -> Arc<Self> {
         static BUILTIN: OnceLock<Arc<Matcher>> = OnceLock::new();
         Arc::clone(BUILTIN.get_or_init(|| Arc::new(Self::new(Catalogue::builtin()))))
     }
 
-    /// What the signatures say of a message, best first. `text` is the message without its prefixes
-    /// ([`crate::line::parse`]); a whole raw line works too, where a signature does not insist on the start of the message.
+    /// Returns the marks of a message, best first. `text` is the message without its prefixes
+    /// ([`crate::line::parse`]); a whole raw line works too, unless a signature is anchored at the start of the
+    /// message.
     pub fn marks(&self, source: Source, text: &str) -> Vec<Mark> {
         let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
         self.judged(source, text).into_marks()
     }
 
-    /// What finds the lines of a block that are worth a look.
+    /// Returns the scanner that selects lines of a block.
     pub(crate) fn scanner(&self) -> &Scanner {
         &self.scanner
     }
 
-    /// As [`Matcher::marks`], for lines that are to be remembered: what healthy logs are full of is not among them. Where
-    /// something stands in the text by which what spans several lines begins, `opens` looks closer.
+    /// Judges a line as [`Matcher::marks`] does, but without hits if all are chatter. If the text holds an opening of
+    /// a multi-line unit, `opens` checks it.
     pub(crate) fn judge(&self, source: Source, text: &str, opens: impl FnOnce() -> bool) -> Judgement {
         let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
         let judged = self.judged(source, text);
@@ -187,7 +189,7 @@ impl Matcher {
         })
     }
 
-    /// Signatures, and behind them openings, of which something stands in a text.
+    /// Returns the signatures, and after them the openings, that may occur in a text.
     fn candidates(&self, text: &str) -> Candidates {
         let mut candidates: Candidates = [0; CAPACITY / 64];
         self.scanner.owners(text.as_bytes(), &mut |owner| {
@@ -196,7 +198,7 @@ impl Matcher {
         candidates
     }
 
-    /// What all signatures say of a text.
+    /// Judges a text against all signatures; in a log storm, through the cache.
     fn judged(&self, source: Source, text: &str) -> Judged {
         if !self.literals.in_storm() {
             let candidates = self.candidates(text);
@@ -239,7 +241,7 @@ impl Matcher {
         })
     }
 
-    /// Whether something stands in a text by which what spans several lines begins.
+    /// Returns true if the candidates include an opening of a multi-line unit.
     fn opens(&self, candidates: &Candidates) -> bool {
         members(candidates).any(|number| number >= self.rules.len())
     }
@@ -251,7 +253,7 @@ impl Matcher {
         candidates
     }
 
-    /// Those of some signatures that match a text, and where their fields stand.
+    /// Returns the signatures among `tried` that match a text, with the positions of their fields.
     fn matching(&self, source: Source, text: &str, tried: &Candidates) -> Vec<(usize, Spans)> {
         let count: u32 = tried.iter().map(|word| word.count_ones()).sum();
         let text = within_work(text, count as usize);
@@ -266,7 +268,7 @@ impl Matcher {
         self.settled(matching.iter().map(hit).collect())
     }
 
-    /// What the signatures say of all lines of a kind, of which one was tried.
+    /// Returns the results for all lines of a kind, of which one was tried.
     fn told(
         &self,
         source: Source,
@@ -287,7 +289,7 @@ impl Matcher {
             .collect()
     }
 
-    /// All signatures that match a text of which the kind is known.
+    /// Returns all matches of a text with a cached kind.
     fn recalled(&self, text: &str, known: &Known) -> Vec<Hit> {
         let hit = |(number, told): &(usize, Told)| match told {
             Told::Matches(spans) => Some(self.hit(*number, text, spans)),
@@ -317,8 +319,8 @@ impl Matcher {
         }
     }
 
-    /// What the number and the words behind it say; a number the table does not know keeps the family's role and gets a name
-    /// of its own.
+    /// Decodes the driver event number and the text after it. A number that is not in the table retains the family's
+    /// role and gets an `unknown-*` class.
     fn name_code(&self, kind: CodeKind, mark: &mut Mark, text: &str, driver: Option<DriverVersion>) {
         let (field, table) = match kind {
             CodeKind::Xid => ("xid", &self.xids),
@@ -341,7 +343,7 @@ impl Matcher {
         }
     }
 
-    /// Reads the words of a driver's event again, now that the driver's version is known: the layout of some depends on it.
+    /// Decodes a driver event again once the driver's version is known, because some layouts depend on it.
     pub(crate) fn read_again(&self, mark: &mut Mark, text: &str, driver: DriverVersion) {
         let kind = self.rules.iter().find(|rule| rule.signature.id == mark.signature);
         if let Some(kind) = kind.and_then(|rule| rule.signature.codes) {
@@ -349,13 +351,13 @@ impl Matcher {
         }
     }
 
-    /// The device a mark speaks of, by the rule of its signature.
+    /// Returns the device that a mark names, by the entity rule of its signature.
     pub fn device(&self, mark: &Mark) -> Option<Device> {
         let rule = self.rules.iter().find(|rule| rule.signature.id == mark.signature)?;
         device_of(rule.signature.entity, mark)
     }
 
-    /// All signatures in the order of the catalogue.
+    /// Returns all signatures in catalogue order.
     pub fn signatures(&self) -> impl Iterator<Item = &Signature> {
         self.rules.iter().map(|rule| &rule.signature)
     }
@@ -371,7 +373,7 @@ pub(crate) fn device_of(entity: EntityRule, mark: &Mark) -> Option<Device> {
     Some(Device { kind, address })
 }
 
-/// `PCI:0000:b3:00.0`, `00000000:B3:00.0` and `0000:b3:00` all become `0000:b3:00`.
+/// Normalises `PCI:0000:b3:00.0`, `00000000:B3:00.0` and `0000:b3:00` to `0000:b3:00`.
 pub(crate) fn pci_address(text: &str) -> String {
     let text = text.trim_start_matches("PCI:").trim_start_matches("pci:");
     let text = text.split('.').next().unwrap_or(text).to_ascii_lowercase();

@@ -1,22 +1,22 @@
-//! Mistakes in a catalogue's files: where they are, what is wrong and what to do.
+//! Mistakes in catalogue files, with position, problem and hint.
 
 use std::fmt;
 use std::sync::Arc;
 
 use thiserror::Error;
 
-/// One mistake in a file.
+/// Mistake in a catalogue file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mistake {
-    /// The file, as its reader named it.
+    /// File name, as the caller gave it.
     pub file: String,
     /// Line, counted from 1.
     pub line: usize,
-    /// The key that is wrong; `toml` where the text itself does not parse.
+    /// Key with the mistake; `toml` if the text does not parse.
     pub key: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
-    /// What to do about it.
+    /// Hint for the correction.
     pub help: String,
 }
 
@@ -33,15 +33,15 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// All mistakes of a set of files, in the order of files and lines.
+/// All mistakes of a set of files, ordered by file and line.
 #[derive(Debug, Clone, Error)]
 #[error("{}", .mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct CatalogueError {
-    /// The mistakes; at least one.
+    /// Mistakes; at least one.
     pub mistakes: Vec<Mistake>,
 }
 
-/// Where an entry stands, with the lines of its keys.
+/// Position of an entry, with the lines of its keys.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Place {
     file: Arc<str>,
@@ -58,12 +58,12 @@ impl Place {
         }
     }
 
-    /// Whether lines are known: those of built-in files are not, outside of tests.
+    /// Returns true if lines are known; for built-in files only tests record them.
     pub(crate) fn is_exact(&self) -> bool {
         self.line > 0
     }
 
-    /// Line of a key, else of the entry.
+    /// Returns the line of a key, or of the entry if the key is absent.
     pub(crate) fn line_of(&self, key: &str) -> usize {
         let found = self.keys.iter().find(|(name, _)| &**name == key);
         found.map_or(self.line, |(_, line)| *line)
@@ -79,7 +79,7 @@ impl Place {
         }
     }
 
-    /// `file:line`, as a mistake elsewhere points to it.
+    /// Returns `file:line`, for a mistake elsewhere that refers to this entry.
     pub(crate) fn pointer(&self) -> String {
         if !self.is_exact() {
             return format!("the built-in {}", self.file);
@@ -88,16 +88,16 @@ impl Place {
     }
 }
 
-/// `did you mean "x"?`, when a known word is close enough to have been meant.
+/// Returns `did you mean "x"?` if a known word is similar.
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     nearest_of(word, known, 1)
         .first()
         .map(|best| format!("did you mean {best:?}?"))
 }
 
-/// Known words close to one that is not known, the closest first.
+/// Returns up to `most` known words similar to an unknown one, the closest first.
 pub(crate) fn nearest_of<'a>(word: &str, known: impl IntoIterator<Item = &'a str>, most: usize) -> Vec<&'a str> {
-    // A word of hundreds of characters is no typing mistake, and the table below grows with it.
+    // A word of hundreds of characters is not a typing mistake, and the distance table grows with it.
     if word.len() > 80 {
         return Vec::new();
     }
@@ -107,7 +107,7 @@ pub(crate) fn nearest_of<'a>(word: &str, known: impl IntoIterator<Item = &'a str
         .filter(|candidate| candidate.len() <= 80)
         .filter_map(|candidate| {
             let far = distance(word, candidate);
-            // A part of a long name is how people ask for it.
+            // Users often type a part of a long name.
             let part = word.len() >= 3 && candidate.contains(word);
             (far <= limit || part).then_some((if part { far.min(limit) } else { far }, candidate))
         })
@@ -118,7 +118,7 @@ pub(crate) fn nearest_of<'a>(word: &str, known: impl IntoIterator<Item = &'a str
     close.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
-/// How many characters must be added, removed or replaced to get from one word to the other (Levenshtein).
+/// Returns the Levenshtein distance: characters to add, remove or replace to turn one word into the other.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

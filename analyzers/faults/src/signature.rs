@@ -1,41 +1,44 @@
-//! Signatures: how a failure announces itself in one line.
+//! Signatures: recognition rules for single log lines.
 
 use rankguard_model::{ClassId, DeviceKind, Role, SmolStr, Source};
 use serde::Deserialize;
 
-/// How to recognise a line and what it says.
+/// Recognition rule for a line: pattern, class and role.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Signature {
-    /// Its id, unique in the catalogue.
+    /// Signature id, unique in the catalogue.
     pub id: SmolStr,
-    /// Collectors whose lines it applies to; empty for all, except that of the user's code and data the kernel knows nothing.
+    /// Sources to which it applies; empty for all, but without the kernel log if its layer is `user-*` and its class
+    /// is not `cuda-*` or `gpu-*`.
     #[serde(default)]
     pub sources: Vec<Source>,
-    /// Texts of which at least one occurs in every line it matches, whatever the case: the prefilter.
+    /// Prefilter: at least one of these texts occurs in every line it matches, in any case.
     pub literals: Vec<String>,
     /// Regular expression; named groups become fields of the mark.
     pub pattern: String,
-    /// A line that this matches too is something else.
+    /// Excluding expression: a line that matches it too is something else.
     #[serde(default)]
     pub unless: Option<String>,
-    /// The class it speaks for. With `codes` it is the class of numbers that the table does not know, without the number.
+    /// Failure class that it indicates. With `codes`, the family of numbers that are not in the table, without the
+    /// number.
     pub class: ClassId,
-    /// Its part in a failure, as far as one line can tell.
+    /// Role in a failure, as far as one line determines it.
     #[serde(default = "root")]
     pub role: Role,
-    /// How sure it is, 0 to 1. Wording that only one thing can produce is above 0.9; a generic exception type about 0.5.
+    /// Confidence, 0 to 1. A wording that only one failure can produce is above 0.9; a generic exception type about
+    /// 0.5.
     pub confidence: f64,
-    /// What the line is about.
+    /// Entity of the line.
     #[serde(default)]
     pub entity: EntityRule,
     /// Table that gives class and role by the captured number.
     #[serde(default)]
     pub codes: Option<CodeKind>,
-    /// Where the wording is from.
+    /// Source of the wording.
     #[serde(default)]
     pub source: String,
-    /// A line, written by us, that it must match.
+    /// Example line, written for this project, that it must match.
     pub example: String,
 }
 
@@ -43,7 +46,7 @@ fn root() -> Role {
     Role::Root
 }
 
-/// Which table of numbered events applies.
+/// Table of numbered events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CodeKind {
@@ -53,35 +56,35 @@ pub enum CodeKind {
     Sxid,
 }
 
-/// What a line is about, and which group names it.
+/// Entity of a line and the pattern group that names it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EntityRule {
-    /// The job of the stream, or the node when the stream has no job.
+    /// Job of the stream, or its node if the stream has no job.
     #[default]
     Stream,
-    /// A GPU; group `bdf`.
+    /// GPU; group `bdf`.
     Gpu,
-    /// A switch of the GPU fabric; group `bdf`.
+    /// Switch of the GPU fabric; group `bdf`.
     Nvswitch,
-    /// A network adapter; group `bdf`, or `nic`.
+    /// Network adapter; group `bdf`, or `nic`.
     Nic,
-    /// A disk; group `disk`, or `bdf`.
+    /// Disk; group `disk`, or `bdf`.
     Disk,
-    /// Whatever device sits at group `bdf`; nothing tells its kind.
+    /// Device of unknown kind at group `bdf`.
     Pci,
-    /// The process in group `pid`.
+    /// Process in group `pid`.
     Process,
-    /// The rank in group `rank`, else the rank of the line.
+    /// Rank in group `rank`, else the rank of the line.
     Rank,
-    /// The node as a whole.
+    /// Node as a whole.
     Node,
-    /// The job as a whole: its program, data or configuration.
+    /// Job as a whole: its program, data or configuration.
     Job,
 }
 
 impl EntityRule {
-    /// The kind of device it names, if it names one.
+    /// Returns the kind of device, if the rule names one.
     pub fn device_kind(self) -> Option<DeviceKind> {
         match self {
             Self::Gpu => Some(DeviceKind::Gpu),

@@ -1,4 +1,5 @@
-//! A line that says nothing costs one pass and no memory: most lines say nothing, and the agent must do no harm (RG-12).
+//! An unremarkable line costs one scan and no allocation: most lines are unremarkable, and the agent must do no harm
+//! (RG-12).
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

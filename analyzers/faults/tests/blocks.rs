@@ -1,10 +1,11 @@
-//! A stream cut into blocks anywhere says what its lines say one by one.
+//! A stream divided into blocks at any offset gives the same observations as its lines one by one.
 
 use proptest::prelude::*;
 use rankguard_faults::{Matcher, Observation, Stream, Triage};
 use rankguard_model::{Source, Timestamp};
 
-/// Lines of which some say something, some begin what others go on with, and most say nothing.
+/// Lines that match, lines that open a multi-line unit or continue one, and mostly unremarkable
+/// lines.
 const LINES: [&str; 40] = [
     "step 100 loss 2.31 lr 3e-4",
     "iteration 12 | lm loss: 2.3E+00 | number of nan iterations:   0 |",
@@ -80,7 +81,7 @@ proptest! {
     ) {
         let source = if kernel { Source::KernelLog } else { Source::JobLog };
         let mut bytes = lines.join("\n").into_bytes();
-        // Without a newline behind it an empty last line cannot be told from none.
+        // Without a newline after it, an empty last line cannot be distinguished from none.
         if !lines.is_empty() && (ended || lines.last().is_some_and(String::is_empty)) {
             bytes.push(b'\n');
         }

@@ -1,4 +1,4 @@
-//! The catalogue as a whole: every reference leads somewhere, every class can be acted on.
+//! The catalogue as a whole: every reference resolves, every class has an action.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,7 +97,7 @@ fn the_main_failures_have_the_places_a_reader_of_the_papers_expects() {
     check("gpu-fallen-off-bus", "gao-icse-seip2023", "gpu-unavailability");
     check("gpu-fallen-off-bus", "kokolis-hpca2025", "gpu-unavailable");
     check("gpu-fallen-off-bus", "jeon-atc2019", "cuda-failure");
-    // Zhang et al. studied failures of programs; they have no hardware.
+    // Zhang et al. studied failures of programs; they have no hardware category.
     check("gpu-fallen-off-bus", "zhang-icse2020", OUTSIDE_SCOPE);
     check("host-oom-kill", "zhang-icse2020", "cpu-out-of-memory");
     check("host-oom-kill", "kokolis-hpca2025", "oom");
@@ -167,7 +167,7 @@ fn shared(path: &str) -> Option<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared").join(path);
     let text = std::fs::read_to_string(&path).ok();
     if text.is_none() {
-        // Written to the stream itself: the harness hides what macros print when a test passes.
+        // Written to the stream itself: the harness hides macro output of a passing test.
         let _ = std::io::Write::write_fmt(
             &mut std::io::stderr(),
             format_args!("SKIPPED: {} is not there\n", path.display()),
@@ -228,7 +228,8 @@ fn leaves_stand_where_the_corpus_puts_them() {
     assert_eq!(seen, FINE.split_whitespace().map(str::to_owned).collect());
 }
 
-/// Where a class differs from the crosswalk of the literature; classes.toml says why beside each.
+/// Classes that differ from the crosswalk of the literature; classes.toml gives the reason beside
+/// each.
 const DIFFER: [(&str, &str); 6] = [
     ("gpu-fallen-off-bus", "jeon-atc2019"),
     ("gpu-internal-fault", "jeon-atc2019"),
@@ -266,7 +267,7 @@ fn places_of_the_roots_are_those_of_the_crosswalk() {
             let places = catalogue.places_in(&found.id, taxonomy);
             match wanted {
                 Some(wanted) => assert_eq!(places.unwrap(), &wanted, "{id} in {taxonomy}"),
-                // Nothing was said of it: a wider class, a domain, or nothing.
+                // Without a category of its own: that of a wider class, a domain, or none.
                 None => assert!(
                     !PRIMARY.contains(&taxonomy) || !places.unwrap().is_empty(),
                     "{id} in {taxonomy}"
@@ -303,7 +304,7 @@ fn every_taxonomy_is_there_with_its_names_definitions_and_figures() {
             let ours: BTreeMap<String, serde_json::Value> =
                 serde_json::from_value(serde_json::to_value(ours).unwrap()).unwrap();
             for (key, value) in category.as_table().unwrap() {
-                // Which class an XID means stands in the crosswalk.
+                // The class of an XID is in the crosswalk.
                 if key == "class" {
                     continue;
                 }

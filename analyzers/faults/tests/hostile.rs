@@ -1,11 +1,11 @@
-//! Foreign text: whatever it holds, the reader gives a value and does not fall over (RG-11).
+//! Foreign text: for any content the reader returns a value and does not panic (RG-11).
 
 use proptest::prelude::*;
 use rankguard_faults::line::{LineClock, clean, parse};
 use rankguard_faults::{Catalogue, Matcher, Stream, Triage, explain};
 use rankguard_model::{Source, Timestamp};
 
-/// Pieces that make parsers do something, so that random text gets past the first byte.
+/// Fragments that parsers react to, so that random text gets past the first byte.
 const PIECES: [&str; 24] = [
     "6,1,2,-;",
     "[  1.000001]",

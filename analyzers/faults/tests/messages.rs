@@ -1,7 +1,7 @@
-//! Messages of many tools and versions, each with the class it speaks for: what the signatures make of them.
+//! Messages of many tools and versions, each with its expected class.
 //!
-//! A third of the messages is held out by a digest of their text: whoever writes a rule does not look at those. The test
-//! prints both shares; the floors hold them where they were measured. A near miss (`class = "none"`) must stay silent.
+//! A third of the messages is held out by a digest of their text; authors of rules do not look at those. The test
+//! prints both shares; the floors are the measured values. A near miss (`class = "none"`) must give no mark.
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use rankguard_faults::{Catalogue, Matcher, Observation, Stream, Triage};
 use rankguard_model::{ClassId, Mark, Role, Source, Timestamp};
 use serde::Deserialize;
 
-/// What at least must be named right, of the messages that rules were written for and of those held out.
+/// Minimum share of correct classes, for messages that rules were written for and for held-out ones.
 const FLOORS: [(&str, f64); 2] = [("seen", 0.99), ("held out", 0.95)];
 
 #[derive(Deserialize)]
@@ -24,16 +24,16 @@ struct Messages {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Message {
-    /// The class it speaks for; `none` where it must stay silent.
+    /// Expected class; `none` if no signature may match.
     class: String,
     /// One or more raw lines.
     text: String,
-    /// The collector that would read it.
+    /// Source of the stream.
     #[serde(default = "job_log")]
     source: Source,
-    /// Which program writes it, in which version where that is known.
+    /// Program that writes it, with its version if known.
     tool: String,
-    /// Where the wording was read.
+    /// Source of the wording.
     from: String,
 }
 
@@ -41,7 +41,7 @@ fn job_log() -> Source {
     Source::JobLog
 }
 
-/// FNV-1a of the text: one message in three is held out.
+/// Returns true for one message in three, by FNV-1a of the text.
 fn is_held_out(text: &str) -> bool {
     let digest = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -49,7 +49,8 @@ fn is_held_out(text: &str) -> bool {
     (digest >> 32) % 3 == 0
 }
 
-/// The class that the surest mark speaks for: a root before a consequence, and the bare type of an exception last.
+/// Returns the class of the mark with the highest confidence: a root before a cascade, and a bare exception type
+/// last.
 fn class_of(observations: &[Observation]) -> ClassId {
     let marks = observations.iter().flat_map(|observation| &observation.marks);
     let best = marks.filter(|mark| mark.role != Role::Noise).max_by(|a, b| {
@@ -113,7 +114,7 @@ fn messages_are_named_and_near_misses_are_not() {
                 count.0 += usize::from(right);
                 count.1 += 1;
             }
-            // Held-out misses stay unread unless somebody asks: reading them would spend them.
+            // Held-out misses are printed only on request: reading them would make them useless for validation.
             if !right && (part == "seen" || std::env::var_os("SHOW_HELD_OUT").is_some()) {
                 eprintln!("{name}: {part}: {} read as {said}: {}", message.class, message.text);
             }

@@ -1,5 +1,5 @@
-//! Triage over logs that nobody here wrote. They lie beside the repository and are not part of it; without them the tests say
-//! so and pass.
+//! Triage over public logs from `shared/`, which is not part of the repository; without them the tests report it and
+//! pass.
 #![allow(clippy::unwrap_used, clippy::print_stderr, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ fn shared(path: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    // Written to the stream itself: the harness hides what macros print when a test passes.
+    // Written to the stream itself: the harness hides macro output of a passing test.
     let _ = std::io::Write::write_fmt(
         &mut std::io::stderr(),
         format_args!("SKIPPED: {} is not there\n", path.display()),
@@ -101,7 +101,7 @@ struct Score {
     missed: BTreeMap<String, u32>,
 }
 
-/// The most sure mark of all that is not noise; roots go before cascades.
+/// Returns the mark with the highest confidence that is not noise; roots before cascades.
 fn best_of(seen: &[Observation]) -> Option<String> {
     let rank = |role: Role| match role {
         Role::Root => 2,
@@ -175,7 +175,7 @@ fn labelled_logs_show_their_class_among_the_marks() {
         score.none
     );
     eprintln!("missed: {:?}", score.missed);
-    // Measured 0.73 and 13 of 18; a little below, so that a change of one case is not a failure.
+    // Measured 0.73 and 13 of 18; the floor is a little below, so that one changed case is not a failure.
     assert!(
         share(score.among) >= 0.68,
         "the class is among the marks of too few cases"
@@ -183,7 +183,7 @@ fn labelled_logs_show_their_class_among_the_marks() {
     assert!(score.none_quiet >= 11, "too many harmless cases show a root");
 }
 
-/// Number and message of a line of the GPU driver or of the switch driver.
+/// Returns number and message of a line of the GPU driver or of the switch driver.
 fn driver_message(line: &str) -> Option<(CodeKind, u32, &str)> {
     let at = line.find("Xid (")?;
     let kind = if line[..at].ends_with('S') {

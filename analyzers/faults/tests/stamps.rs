@@ -1,10 +1,10 @@
-//! Stamps at the start of lines, in the forms that their programs document: what moment, host and rank they tell, and what text
-//! is left.
+//! Timestamps at the start of lines, in the forms that their programs document: expected time, host, rank and
+//! remaining text.
 
 use rankguard_faults::line::{LineClock, YearHint, clean, parse};
 use rankguard_model::Timestamp;
 
-/// The moment of an ISO stamp with a zone.
+/// Parses an ISO timestamp with a zone.
 fn at(text: &str) -> Timestamp {
     let moment = parse(&format!("{text} x"), &LineClock::default()).at;
     moment.unwrap_or_else(|| panic!("{text} is a stamp"))
@@ -17,7 +17,7 @@ fn near(text: &str) -> LineClock {
     }
 }
 
-/// Line, moment (empty for none), host, rank, text.
+/// Line, time (empty for none), host, rank, text.
 type Row = (
     &'static str,
     &'static str,
@@ -305,7 +305,7 @@ const ROWS: &[Row] = &[
         None,
         "it broke",
     ),
-    // What only looks like a stamp.
+    // Texts that only look like a timestamp.
     (
         "E1323 10:04:11.123456 4021 a.cc:12] it broke",
         "",
@@ -379,7 +379,7 @@ fn a_leap_day_is_of_a_leap_year() {
     );
 }
 
-/// Whatever stands in a line, it is read or left.
+/// Checks that any content of a line parses without a panic.
 #[test]
 fn cut_and_mixed_stamps_never_panic() {
     let clock = near("2026-11-24T00:00:00Z");

@@ -1,10 +1,10 @@
-//! Files that a person adds: what they may say, and how each mistake is told.
+//! User files: accepted entries, and the report of each mistake.
 #![allow(clippy::unwrap_used)]
 
 use rankguard_faults::{Catalogue, Matcher, explain};
 use rankguard_model::{ClassId, Source};
 
-/// The mistakes of one file, one a line.
+/// Returns the mistakes of one file, one a line.
 fn mistakes(text: &str) -> Vec<String> {
     match Catalogue::with_files(&[("ours.toml", text)]) {
         Ok(_) => Vec::new(),
@@ -85,7 +85,7 @@ fn a_class_with_its_signature_is_matched_and_explained() {
     let marks = matcher.marks(Source::JobLog, "tapectl: robot jam in bay 12");
     assert_eq!(marks[0].class, ClassId::from("tape-robot-jam"));
     let page = &explain(&catalogue, &matcher, "tape-robot-jam")[0];
-    // Action and places come from the wider class, what clears it from its layer.
+    // Action and categories come from the parent, the clearing condition from the layer.
     assert_eq!(page.action, "retry-with-backoff");
     assert!(page.clears.contains("same path"));
     assert!(page.places.iter().any(|place| place.taxonomy == "l4-fse2025"));
@@ -537,7 +537,7 @@ fn an_example_that_the_scanner_leaves_out_is_told() {
         .replace("tape-robot-jam\"\nconf", "filesystem-io-error\"\nconf")
         .replace("robot jam in bay", "(?i)robot jam in bank")
         .replace("(?P<bay>[0-9]+)", "[0-9]+")
-        // Its literal is in every log, so it is the pattern that is looked for.
+        // Its literal is in every log, so the scanner uses the pattern.
         .replace("[\"robot jam\"]", "[\" in \"]")
         .replace("tapectl: (?i)robot jam in bank", "tapectl: robot jam in ban\u{212a}");
     check(

@@ -1,10 +1,10 @@
-//! Dumps of all ranks in, groups in trouble and culprits out.
+//! Analysis of the dumps of all ranks: groups in trouble and culprits.
 //!
-//! 1. `build` makes the `world`: groups, members, operations; what is done though its rank does not say so.
-//! 2. `waits`: the one operation that holds each rank up, and for whom.
-//! 3. `matching`: on what members of an operation do not agree.
-//! 4. `walk`: along the waiting to ranks that wait for nobody, or in circles.
-//! 5. `culprits`, `suspects` and `groups`: what that makes of ranks and groups, in words.
+//! 1. `build` creates the `world`: groups, members, operations, and operations that are done without a record.
+//! 2. `waits`: the operation that blocks each rank, and its targets.
+//! 3. `matching`: mismatches between the members of an operation.
+//! 4. `walk`: traversal of the waits to ranks that wait for none, or to cycles.
+//! 5. `culprits`, `suspects` and `groups`: description of the resulting ranks and groups.
 
 mod build;
 mod culprits;
@@ -25,8 +25,8 @@ use waits::Waits;
 use walk::Walk;
 use world::World;
 
-/// Compares the dumps of a job's ranks. `expected_world` is the number of ranks that the job had, where it is known; without
-/// it the groups' lists of members tell.
+/// Compares the dumps of a job's ranks. `expected_world` is the number of ranks of the job, if known; otherwise it
+/// follows from the member lists of the groups.
 pub fn analyze(dumps: &[Dump], expected_world: Option<u32>) -> Report {
     let mut problems = Problems::default();
     let world = World::build(dumps, expected_world, &mut problems);

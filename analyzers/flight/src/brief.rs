@@ -1,4 +1,4 @@
-//! The part of a dump that decides, small enough to send: the front of every group, and all groups.
+//! Excerpt of a dump, small enough to send: the newest operations of every group, and all groups.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,23 +8,24 @@ use serde::Serialize;
 use crate::dump::{Dump, Entry, Frame, State};
 use crate::words;
 
-/// Operations kept of one group and one lane (collectives, point to point) when there is room.
+/// Maximum number of operations of one group and one lane (collectives, point to point), if space allows.
 const NEWEST: usize = 64;
 
-/// A dump cut down, in the recorder's own JSON form: [`Dump::read`] reads it.
+/// Excerpt of a dump in the recorder's own JSON form, readable by [`Dump::read`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Brief {
-    /// The JSON text.
+    /// JSON text of the excerpt.
     pub text: String,
-    /// Operations that were left out.
+    /// Number of omitted operations.
     pub left_out: usize,
 }
 
 impl Dump {
-    /// Cuts a dump down to at most `bytes` of text; `None` where not even the newest operation of each group fits.
+    /// Reduces a dump to at most `bytes` of text; `None` if not even the newest operation of each group fits.
     ///
-    /// Waiting happens at the front of a group: its newest operations, and the oldest that are not complete where a rank ran
-    /// ahead, say who waits for whom. What was completed long ago says nothing of that. Stacks are cut to the program's own line.
+    /// Ranks wait at the front of a group: its newest operations, and the oldest incomplete ones if a rank ran ahead,
+    /// show which rank waits for which. Operations that completed long ago do not. Stacks are reduced to the
+    /// program's own line.
     pub fn brief(&self, bytes: usize) -> Option<Brief> {
         let mut newest = NEWEST;
         while newest > 0 {
@@ -39,11 +40,11 @@ impl Dump {
         None
     }
 
-    /// Of each group and lane the newest operations and the oldest that are not complete, in the record's order, each with
-    /// its number in the brief.
+    /// Returns for each group and lane the newest operations and the oldest incomplete ones, in record order, each
+    /// with its number in the excerpt.
     ///
-    /// A gap in the numbers says that what stood there is over. So numbers are given anew, with a gap where there was one and
-    /// where something complete was left out, and none where something that is not complete was.
+    /// A gap in the numbers means that the omitted operation is done. So operations are renumbered, with a gap where
+    /// the record had one or a completed operation was omitted, and none where an incomplete one was.
     fn front(&self, most: usize) -> Vec<(i64, &Entry)> {
         let (mut newest, mut oldest) = (Room::default(), Room::default());
         let recent: Vec<bool> = self
@@ -105,14 +106,14 @@ impl Dump {
     }
 }
 
-/// How many operations of each group and lane were taken.
+/// Number of operations taken of each group and lane.
 #[derive(Default)]
 struct Room<'a> {
     taken: BTreeMap<(&'a str, bool), usize>,
 }
 
 impl<'a> Room<'a> {
-    /// Whether there is room for one more beside those that were taken.
+    /// Counts an operation; returns true if it is among the first `most`.
     fn take(&mut self, entry: &'a Entry, most: usize) -> bool {
         let taken = self.taken.entry((&*entry.group, entry.is_p2p)).or_default();
         *taken += 1;
@@ -120,7 +121,7 @@ impl<'a> Room<'a> {
     }
 }
 
-/// The recorder's names of fields.
+/// Excerpt with the field names of the recorder.
 #[derive(Serialize)]
 struct Written<'a> {
     version: &'a str,
@@ -207,7 +208,7 @@ impl<'a> WrittenEntry<'a> {
                 State::Started => "started",
                 State::Completed => "completed",
             },
-            // The JSON form writes zero for a moment that never came.
+            // The JSON form writes zero for a time that is absent.
             time_created_ns: entry.time_created_ns.unwrap_or(0),
             time_discovered_started_ns: entry.time_started_ns.unwrap_or(0),
             time_discovered_completed_ns: entry.time_completed_ns.unwrap_or(0),

@@ -1,27 +1,27 @@
-//! What one rank wrote.
+//! Flight-recorder dump of one rank.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One rank's dump. Text that many entries share is held once.
+/// Dump of one rank. Text that many entries share is stored once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dump {
-    /// Global rank, where it is known.
+    /// Global rank, if known.
     pub rank: Option<u32>,
-    /// Format version as written (`2.9`); empty where it is missing.
+    /// Format version as written (`2.9`); empty if it is missing.
     pub version: Arc<str>,
     /// Version of the library (`2.27.3`).
     pub library_version: Option<Arc<str>>,
-    /// The groups that this rank belongs to.
+    /// Groups of which this rank is a member.
     pub groups: Vec<GroupConfig>,
-    /// How far each group came, by the rank's own number of the group (`pg_id`), which differs between ranks.
+    /// Progress in each group, by the rank's own number of the group (`pg_id`), which differs between ranks.
     pub status: BTreeMap<i64, GroupStatus>,
     /// Recorded operations, oldest first.
     pub entries: Vec<Entry>,
 }
 
 impl Dump {
-    /// Major and minor of the format; the newest known where it cannot be read.
+    /// Returns major and minor version of the format; the newest known if it cannot be parsed.
     pub fn version_numbers(&self) -> (u32, u32) {
         let (major, minor) = self.version.split_once('.').unwrap_or((&self.version, "0"));
         match (major.parse(), minor.parse()) {
@@ -31,58 +31,57 @@ impl Dump {
     }
 }
 
-/// A process group as one rank knows it.
+/// Process group as one rank knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupConfig {
-    /// Name of the group, the same on all members (`74`, or a hash).
+    /// Name of the group, equal on all members (`74`, or a hash).
     pub id: Arc<str>,
-    /// What the program calls it (`EXPERT_MODEL_PARALLEL_GROUP`); `undefined` or empty where it gave no name.
+    /// Description by the program (`EXPERT_MODEL_PARALLEL_GROUP`); `undefined` or empty if it gave none.
     pub description: Arc<str>,
     /// Global ranks of the members, ascending.
     pub ranks: Arc<[u32]>,
 }
 
 /// Sequence numbers of a group on one rank. Collectives and point-to-point operations both write here, each its own
-/// counter: which one a number belongs to has to be concluded from the entries.
+/// counter; the entries show to which one a number belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GroupStatus {
-    /// Last that the program called.
+    /// Last operation that the program called.
     pub last_enqueued: Option<i64>,
-    /// Last whose kernel was seen to start; -1 where starts are not timed.
+    /// Last operation that was seen to start; -1 if starts are not timed.
     pub last_started: Option<i64>,
-    /// Last that was seen to complete.
+    /// Last operation that was seen to complete.
     pub last_completed: Option<i64>,
 }
 
-/// How far an operation came, as the rank's watchdog saw it.
+/// State of an operation, as the rank's watchdog saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// Called by the program. Where starts are not timed an operation that runs says so too.
+    /// Called by the program. A running operation has this state too if starts are not timed.
     Scheduled,
-    /// Its kernel runs.
+    /// The kernel runs.
     Started,
-    /// Done.
     Completed,
 }
 
-/// One recorded operation.
+/// Recorded operation of one rank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// Number in this rank's record, ascending; a gap is what a dump of active operations left out.
+    /// Number in this rank's record, ascending; a gap is an operation that a dump of active operations omitted.
     pub record_id: i64,
     /// The rank's own number of the group.
     pub pg_id: Option<i64>,
     /// Name of the group.
     pub group: Arc<str>,
-    /// What the program calls the group.
+    /// Description of the group by the program.
     pub description: Arc<str>,
-    /// `nccl:all_reduce`, `nccl:send 0->1`.
+    /// Operation name: `nccl:all_reduce`, `nccl:send 0->1`.
     pub profiling_name: Arc<str>,
-    /// Collectives called in this group so far.
+    /// Number of collectives called in this group so far.
     pub collective_seq: i64,
-    /// Point-to-point operations called in this group so far by this rank.
+    /// Number of point-to-point operations called in this group so far by this rank.
     pub p2p_seq: i64,
-    /// Operations called in this group so far, those within a coalesced launch counted singly.
+    /// Number of operations called in this group so far, each one of a coalesced launch counted.
     pub op_id: Option<i64>,
     /// Shape of each input tensor.
     pub input_sizes: Arc<[Vec<i64>]>,
@@ -92,34 +91,30 @@ pub struct Entry {
     pub input_dtypes: Arc<[Arc<str>]>,
     /// Type of each output tensor.
     pub output_dtypes: Arc<[Arc<str>]>,
-    /// How far it came.
     pub state: State,
-    /// When the program called it, nanoseconds since the epoch, by that node's clock.
+    /// Time of the call, nanoseconds since the epoch, by the node's clock.
     pub time_created_ns: Option<i64>,
-    /// When the watchdog saw it start.
+    /// Time at which the watchdog saw it start, nanoseconds.
     pub time_started_ns: Option<i64>,
-    /// When the watchdog saw it complete.
+    /// Time at which the watchdog saw it complete, nanoseconds.
     pub time_completed_ns: Option<i64>,
-    /// After how long it times out, milliseconds.
+    /// Timeout of the operation, milliseconds.
     pub timeout_ms: Option<i64>,
-    /// Send, receive or a coalesced launch of these.
+    /// True for a send, a receive or a coalesced launch of these.
     pub is_p2p: bool,
-    /// The watchdog let it go; not completed as well means that it timed out.
+    /// True if the watchdog stopped tracking it; if it is not completed, it timed out.
     pub retired: bool,
-    /// Where the program called it, innermost first.
+    /// Stack of the call, innermost frame first.
     pub frames: Arc<[Frame]>,
     /// Thread that called it (`pt_autograd_4`).
     pub thread: Option<Arc<str>>,
 }
 
-/// One line of a stack.
+/// Frame of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Frame {
-    /// Function.
     pub function: Arc<str>,
-    /// File.
     pub file: Arc<str>,
-    /// Line in it.
     pub line: i64,
 }
 
@@ -129,7 +124,7 @@ impl std::fmt::Display for Frame {
     }
 }
 
-/// The rank that a file name ends with: `_dump_12`, `nccl_trace_rank_12`, `comm_lib_trace_rank_12.pickle`.
+/// Parses the rank at the end of a file name: `_dump_12`, `nccl_trace_rank_12`, `comm_lib_trace_rank_12.pickle`.
 pub fn rank_of_file_name(name: &str) -> Option<u32> {
     let base = name.rsplit(['/', '\\']).next()?;
     let stem = base.split('.').next()?;

@@ -1,4 +1,4 @@
-//! From plain values to a [`Dump`]: what is missing or odd becomes a problem, what is there is kept.
+//! Conversion of plain values to a [`Dump`]: missing or odd fields become problems, the rest is used.
 
 mod entry;
 mod intern;
@@ -13,20 +13,20 @@ use rankguard_pickle::{Id, Objects, Tree};
 
 use intern::Interner;
 
-/// Longest text kept of a name.
+/// Maximum length of a name, bytes.
 const NAME_BYTES: usize = 512;
 
 impl Dump {
-    /// Reads one dump, pickle or JSON, whichever its first byte says. `rank` is what the file's name says; without it the
-    /// dump's own `rank` field is used, or the one rank that all its groups have in common.
+    /// Reads one dump, pickle or JSON, depending on its first byte. `rank` is the rank in the file's name; without it
+    /// the dump's own `rank` field is used, or the only rank that all its groups have in common.
     ///
-    /// The problems tell what was odd; an error means that nothing could be used. A pickle that breaks off gives what
-    /// stands before the break.
+    /// The problems list odd fields; an error means that nothing could be used. A truncated pickle gives the values
+    /// before the truncation.
     pub fn read(rank: Option<u32>, bytes: &[u8]) -> Result<(Dump, Vec<Problem>), ReadError> {
         Dump::read_within(&Limits::default(), rank, bytes)
     }
 
-    /// As [`Dump::read`], with limits of one's own.
+    /// Reads one dump as [`Dump::read`] does, with other limits.
     pub fn read_within(limits: &Limits, rank: Option<u32>, bytes: &[u8]) -> Result<(Dump, Vec<Problem>), ReadError> {
         let most = limits.bytes.min(u32::MAX as usize / 4);
         if bytes.len() > most {
@@ -79,7 +79,7 @@ struct Extractor<'t, 'a> {
     rank: Option<u32>,
     problems: Problems,
     interner: Interner,
-    /// Units of work left; see [`Limits::work`].
+    /// Remaining units of work; see [`Limits::work`].
     work: u64,
 }
 
@@ -136,7 +136,7 @@ impl Extractor<'_, '_> {
         }
         match entries {
             Some(entries) => dump.entries = self.entries(entries),
-            // The JSON form leaves the field out where there is nothing to list.
+            // The JSON form omits the field if the list is empty.
             None => self.odd("entries", "missing: taken as empty"),
         }
         dump.rank = self.rank;
@@ -189,7 +189,7 @@ impl Extractor<'_, '_> {
         groups
     }
 
-    /// `"[0, 2]"`, as the recorder writes them, or a real list.
+    /// Parses `"[0, 2]"`, as the recorder writes ranks, or a list.
     fn ranks(&mut self, id: Id) -> Option<Arc<[u32]>> {
         let tree = self.tree;
         let mut ranks: Vec<u32> = if let Some(items) = tree.items(id) {
@@ -264,7 +264,7 @@ impl Extractor<'_, '_> {
         self.problems.add(self.rank, place, what);
     }
 
-    /// Whether there is work left to do; the first time there is none becomes a problem.
+    /// Returns true if enough work is left; the first refusal becomes a problem.
     fn spend(&mut self, units: u64) -> bool {
         match self.work.checked_sub(units) {
             Some(left) => {
@@ -282,7 +282,7 @@ impl Extractor<'_, '_> {
     }
 }
 
-/// The one rank that all groups share: a rank is a member of all groups that it knows.
+/// Returns the only rank that all groups share: a rank is a member of all groups that it knows.
 fn common_rank(groups: &[GroupConfig]) -> Option<u32> {
     let (first, rest) = groups.split_first()?;
     let mut common = first

@@ -1,4 +1,4 @@
-//! The JSON form of a dump, into the same tree as a pickle.
+//! Reader of the JSON form of a dump, into the same tree as a pickle.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use crate::limits::{Limits, ReadError};
 use rankguard_pickle::{FALSE, Id, NONE, Node, TRUE, Tree};
 
-/// Reads one JSON text. Depth is bounded by the parser (128) and the number of values by `limits`.
+/// Reads one JSON text. The parser bounds the depth (128), `limits` the number of values.
 pub(crate) fn read<'a>(input: &'a [u8], limits: &Limits) -> Result<Tree<'a>, ReadError> {
     let mut tree = Tree::new(input);
     let mut parser = serde_json::Deserializer::from_slice(input);

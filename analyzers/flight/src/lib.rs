@@ -1,18 +1,19 @@
-//! NCCL flight-recorder dumps in, the ranks that a group waits for out.
+//! Analysis of NCCL flight-recorder dumps: finds the ranks for which a group waits.
 //!
-//! PyTorch keeps the last collectives of each rank in a ring and writes them out when one times out. The words:
+//! PyTorch retains the last collectives of each rank in a ring and writes them out when one times out. Terms:
 //!
-//! - a **dump** is what one rank wrote: groups, how far each group came, and entries, the recorded operations;
-//! - a **sequence** number counts the collectives of one group on one rank; the same number on two members means the same
-//!   operation. Send and receive have a counter of their own, which counts differently on each rank;
-//! - a rank is **missing** from an operation when it never enqueued what others of its group already wait in;
-//! - a **culprit** is a rank at the end of a chain of waiting: others wait for it, it waits for nobody.
+//! - a **dump** is the record of one rank: groups, progress in each group, and entries, the recorded operations;
+//! - a **sequence** number counts the collectives of one group on one rank; the same number on two members is the
+//!   same operation. Send and receive have a counter of their own, which counts differently on each rank;
+//! - a rank is **missing** from an operation if it never enqueued an operation in which others of its group already
+//!   wait;
+//! - a **culprit** is a rank at the end of a chain of waits: others wait for it, it waits for none.
 //!
-//! Invariants: pure, no clock, no files, no sockets. A dump is foreign: its pickle is read by a machine that knows plain
-//! values only and executes nothing; memory is linear in the bytes read and has a limit; odd fields become problems and
-//! never panics (RG-11). The same dumps give the same report in the same order (RG-8).
+//! Invariants: pure, no clock, no files, no sockets. A dump is foreign: its pickle is read by an interpreter that
+//! knows plain values only and executes nothing; memory is linear in the bytes read and bounded; odd fields become
+//! problems and never panics (RG-11). The same dumps give the same report in the same order (RG-8).
 //!
-//! Absent: the root of a broadcast, which the recorder does not write; times as proof of who was first, since clocks of
+//! Absent: the root of a broadcast, which the recorder does not write; times as proof of order, because clocks of
 //! nodes differ; the state of NCCL's own communicators (`nccl_comm_state`).
 //!
 //! Format: `FlightRecorder` in PyTorch's `torch/csrc/distributed/c10d`, versions 2.0 to 2.10; the rules of comparison

@@ -1,25 +1,25 @@
-//! What a foreign dump may cost, how it can fail to be read, and what was odd in one that was read.
+//! Limits, errors and problems of reading a foreign dump.
 
 use serde::{Deserialize, Serialize};
 
-/// What one dump may cost its reader. Memory is at most about 40 bytes a value plus the bytes themselves.
+/// Limits for reading one dump. Memory is at most about 40 bytes a value plus the bytes themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Size of the file, in bytes.
+    /// Size of the file, bytes; default 256 MiB.
     pub bytes: usize,
-    /// Values that the file may push, shared ones counted at each use.
+    /// Number of values that the file may push, shared ones counted at each use; default 16 Mi.
     pub values: usize,
-    /// Containers open at one time.
+    /// Number of containers open at one time; default 512.
     pub depth: usize,
-    /// Values that a pickle may remember for later use.
+    /// Number of values that a pickle may memoise; default 8 Mi.
     pub memo: usize,
-    /// Units of work (items looked at, bytes of text taken) when values become a dump: what bounds a small file that uses
-    /// one large value many times.
+    /// Units of work (items examined, bytes of text copied) when values become a dump; default 128 Mi. Bounds a small
+    /// file that uses one large value many times.
     pub work: u64,
 }
 
 impl Limits {
-    /// Those of its parts that the pickle reader keeps.
+    /// Returns the limits of the pickle reader.
     pub(crate) fn of_pickle(&self) -> rankguard_pickle::Limits {
         rankguard_pickle::Limits {
             bytes: self.bytes,
@@ -31,7 +31,7 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// A dump of 20,000 entries with stacks of forty frames stays below a tenth of these.
+    /// A dump of 20,000 entries with stacks of forty frames is below a tenth of these.
     fn default() -> Self {
         Limits {
             bytes: 256 << 20,
@@ -43,65 +43,64 @@ impl Default for Limits {
     }
 }
 
-/// Why bytes are no dump.
+/// Error of reading a dump.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// Nothing was written.
+    /// The file is empty.
     #[error("the dump is empty")]
     Empty,
-    /// More bytes than the limit.
+    /// The file exceeds [`Limits::bytes`].
     #[error("the dump has {bytes} bytes, more than the limit of {limit}")]
     TooLarge {
         /// Size of the file.
         bytes: usize,
-        /// The limit it broke.
+        /// Limit in bytes.
         limit: usize,
     },
-    /// A pickle that is none, or that asks for more than plain values. Nothing was executed.
+    /// The file is not a valid pickle, or requires more than plain values. Nothing was executed.
     #[error("pickle: {0}")]
     Pickle(#[from] rankguard_pickle::Error),
-    /// More than the reader is willing to hold.
+    /// The dump exceeds another limit.
     #[error("more than {limit} {what}")]
     Limit {
-        /// What there is too much of.
+        /// Name of the limited quantity.
         what: &'static str,
-        /// The limit.
         limit: usize,
     },
-    /// JSON that is none.
+    /// The file is not valid JSON.
     #[error("JSON: {what}")]
     Json {
-        /// The parser's words, with line and column.
+        /// Message of the parser, with line and column.
         what: String,
     },
-    /// A fine value of another shape than a dump.
+    /// The value is valid but has another shape than a dump.
     #[error("no flight-recorder dump: {what}")]
     NotADump {
-        /// What was found or missed.
+        /// Unexpected or missing part.
         what: &'static str,
     },
 }
 
-/// Something odd in dumps that could be read; the analysis went on without it.
+/// Oddity in a readable dump; the analysis continues without the odd part.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Problem {
-    /// The rank whose dump it is, where that is known.
+    /// Rank of the dump, if known.
     pub rank: Option<u32>,
-    /// Place and field (`entries[3].state`).
+    /// Field with its position (`entries[3].state`).
     pub place: String,
-    /// What is odd there.
+    /// Description of the oddity.
     pub what: String,
 }
 
-/// Problems in the order found, of which only the first are kept.
+/// Problems in the order found, of which only the first are retained.
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
     kept: Vec<Problem>,
     more: usize,
 }
 
-/// Problems kept of one dump or one analysis.
+/// Maximum number of problems of one dump or one analysis.
 const KEPT: usize = 64;
 
 impl Problems {

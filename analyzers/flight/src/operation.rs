@@ -1,8 +1,8 @@
-//! What an entry's name says: which operation, and for send and receive between whom.
+//! Parser of entry names: operation, and peers of a send or receive.
 
 use std::fmt;
 
-/// Which of a group's two counters numbers an operation.
+/// Counter of a group that numbers an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
     /// `collective_seq_id`: the same number on two members is the same operation.
@@ -11,54 +11,54 @@ pub enum Lane {
     PointToPoint,
 }
 
-/// Kinds of operation that differ in what their members must agree on.
+/// Kind of operation; kinds differ in the sizes on which their members must agree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum OpKind {
-    /// Same input and output everywhere.
+    /// Equal input and output on all members.
     AllReduce,
     /// Output is input times members.
     AllGather,
-    /// Gather to all of uneven parts.
+    /// All-gather of uneven parts.
     AllGatherUneven,
     /// Input is output times members.
     ReduceScatter,
-    /// Reduce and scatter of uneven parts.
+    /// Reduce-scatter of uneven parts.
     ReduceScatterUneven,
-    /// What all send together is what all receive together.
+    /// Elements sent by all equal elements received by all.
     AllToAll,
-    /// From one to all.
+    /// Data from one member to all.
     Broadcast,
-    /// From all to one.
+    /// Reduction from all members to one.
     Reduce,
-    /// From all to one, unreduced.
+    /// Data from all members to one, unreduced.
     Gather,
-    /// From one to all, in parts.
+    /// Data from one member to all, in parts.
     Scatter,
-    /// No data.
     Barrier,
-    /// To one peer, by place in the group.
+    /// Send to one peer, by position in the group.
     Send {
-        /// Sender's place in the group.
+        /// Position of the sender in the group.
         from: u32,
-        /// Receiver's place in the group.
+        /// Position of the receiver in the group.
         to: u32,
     },
-    /// From one peer, by place in the group.
+    /// Receive from one peer, by position in the group.
     Receive {
-        /// Sender's place in the group.
+        /// Position of the sender in the group.
         from: u32,
-        /// Receiver's place in the group.
+        /// Position of the receiver in the group.
         to: u32,
     },
-    /// The end of several operations launched as one.
+    /// End of several operations launched as one.
     Coalesced,
-    /// A name that is not known here; compared by name only.
+    /// Unknown name; compared by name only.
     Other,
 }
 
 impl OpKind {
-    /// Nobody can complete it before every member has taken part: one completion proves all.
+    /// Returns true if no member can complete it before every member has taken part: one completion
+    /// proves all.
     pub fn proves_all(self) -> bool {
         use OpKind::*;
         matches!(
@@ -68,19 +68,18 @@ impl OpKind {
     }
 }
 
-/// A parsed `profiling_name`.
+/// Parsed `profiling_name`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation<'a> {
-    /// `nccl`, `xccl`; empty where the name has none.
+    /// `nccl`, `xccl`; empty if the name has none.
     pub backend: &'a str,
-    /// `all_reduce`, `send`.
+    /// Name without backend: `all_reduce`, `send`.
     pub name: &'a str,
-    /// What it is.
     pub kind: OpKind,
 }
 
 impl<'a> Operation<'a> {
-    /// Reads `nccl:all_reduce`, `nccl:send 0->1`, `nccl:recv 3<-0`.
+    /// Parses `nccl:all_reduce`, `nccl:send 0->1`, `nccl:recv 3<-0`.
     pub fn parse(profiling_name: &'a str) -> Self {
         let (backend, rest) = profiling_name.split_once(':').unwrap_or(("", profiling_name));
         let (name, between) = rest.split_once(' ').unwrap_or((rest, ""));

@@ -1,10 +1,10 @@
-//! The report for people.
+//! Plain-text rendering of a report.
 
 use crate::report::{Group, Report};
 use crate::words;
 
 impl Report {
-    /// The report as lines of plain text, most important first.
+    /// Returns the report as lines of plain text, most important first.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let entries = if self.entries == 1 { "entry" } else { "entries" };
@@ -26,7 +26,7 @@ impl Report {
             ));
             lines.extend(suspect.because.iter().map(|sentence| format!("  - {sentence}")));
         }
-        // Every member of a circle tells it from its own side; here one is enough.
+        // Every member of a cycle has its own sentence; one of them is enough here.
         let mut told: Vec<usize> = Vec::new();
         for (index, member) in self.cycles.iter().enumerate() {
             let known = told

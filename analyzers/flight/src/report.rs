@@ -1,170 +1,167 @@
-//! What the analysis says.
+//! Report of the analysis.
 
 use serde::{Deserialize, Serialize};
 
 use crate::limits::Problem;
 
-/// The findings of one set of dumps. Everything is in a stable order: the same dumps give the same report.
+/// Findings of one set of dumps. All lists have a stable order: the same dumps give the same report.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Report {
-    /// Groups in trouble. First those where the chains of waiting end, marked `root`; then by number of waiting ranks.
+    /// Groups in trouble. First those in which the chains of waits end, marked `root`; then by number of waiting
+    /// ranks.
     pub groups: Vec<Group>,
-    /// Ranks that others wait for and that wait for nobody, the most certain first.
+    /// Ranks for which others wait and that wait for none, the most certain first.
     pub culprits: Vec<Culprit>,
-    /// Ranks that show something odd of their own but end no chain of waiting.
+    /// Ranks with evidence of their own that end no chain of waits.
     pub suspects: Vec<Suspect>,
-    /// Ranks that wait for each other in a circle, each with the sentences that close it.
+    /// Ranks that wait for each other in a cycle, each with the sentences that close it.
     pub cycles: Vec<Suspect>,
     /// Ranks with a dump that neither wait nor are waited for.
     pub healthy_ranks: Vec<u32>,
     /// Ranks that wait, directly or through others.
     pub waiting_ranks: Vec<u32>,
-    /// Ranks that ought to exist and have no dump.
+    /// Expected ranks without a dump.
     pub ranks_without_dump: Vec<u32>,
-    /// Ranks whose dump holds no entry.
+    /// Ranks with an empty dump.
     pub ranks_without_entries: Vec<u32>,
-    /// Dumps that were analysed.
+    /// Number of analysed dumps.
     pub dumps: usize,
-    /// Operations that were analysed.
+    /// Number of analysed operations.
     pub entries: usize,
-    /// What was odd.
+    /// Problems of the dumps.
     pub problems: Vec<Problem>,
-    /// How far every group came, those without trouble too.
+    /// Progress of every group, those without trouble included.
     #[serde(skip)]
     pub(crate) all_groups: Vec<GroupState>,
 }
 
 impl Report {
-    /// How far every group came, those without trouble too, by id.
+    /// Returns the progress of every group, those without trouble included, by id.
     pub fn all_groups(&self) -> &[GroupState] {
         &self.all_groups
     }
 }
 
-/// A group in trouble: an operation that waits for members, or on whose shape the members do not agree.
+/// Group in trouble: an operation that waits for members, or on which the members do not agree.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Group {
     /// Id and description as the recorder's own tool writes them (`74:EXPERT_MODEL_PARALLEL_GROUP`).
     pub name: String,
-    /// The group's name in the dump, the same on all members.
+    /// Name of the group in the dump, equal on all members.
     pub id: String,
-    /// What the program calls it.
+    /// Description by the program.
     pub description: String,
     /// Global ranks of the members.
     pub members: Vec<u32>,
-    /// Whether chains of waiting end here, at a culprit.
+    /// True if chains of waits end here, at a culprit.
     pub root: bool,
-    /// The first operation that waits (`nccl:all_to_all`).
+    /// First operation that waits (`nccl:all_to_all`).
     pub collective: String,
-    /// Its sequence number.
+    /// Sequence number of that operation.
     pub seq: i64,
-    /// The number that the foremost member enqueued.
+    /// Sequence number that the foremost member enqueued.
     pub front_seq: i64,
     /// Shape of its first input on the lowest waiting rank (`4027x5120`).
     pub size: String,
-    /// Type of that input.
+    /// Element type of that input.
     pub dtype: String,
-    /// Where the lowest waiting rank called it (`train.py:35 step`), where stacks were recorded.
+    /// Frame in which the lowest waiting rank called it (`train.py:35 step`), if stacks were recorded.
     pub frame: Option<String>,
-    /// Members that never enqueued what the foremost member waits in.
+    /// Members that never enqueued the operation in which the foremost member waits.
     pub missing_ranks: Vec<u32>,
-    /// Those of them that never enqueued `seq` either; the rest came further and then stopped.
+    /// Those of them that never enqueued `seq` either; the rest continued further and then stopped.
     pub missing_first_ranks: Vec<u32>,
-    /// Members that wait in an operation of this group that is not complete.
+    /// Members that wait in an incomplete operation of this group.
     pub waiting_ranks: Vec<u32>,
-    /// Members that are done with all that they enqueued here.
+    /// Members that completed all operations that they enqueued here.
     pub healthy_ranks: Vec<u32>,
-    /// What the members do not agree on.
+    /// Mismatches between the members.
     pub mismatches: Vec<Mismatch>,
-    /// What there is to say beyond that.
+    /// Further remarks on the group.
     pub notes: Vec<String>,
 }
 
-/// What members do not agree on at one sequence number.
+/// Mismatch between members at one sequence number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mismatch {
-    /// Sequence number.
+    /// Sequence number of the compared operation.
     pub seq: i64,
-    /// In what they differ.
     pub kind: MismatchKind,
-    /// Who says what, the largest side first.
+    /// Sides of the mismatch, the largest first.
     pub sides: Vec<Side>,
-    /// All of it in a sentence.
+    /// Summary as one sentence.
     pub sentence: String,
 }
 
-/// In what members can differ.
+/// Property in which members can differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum MismatchKind {
-    /// Another operation.
+    /// The members called different operations.
     Type,
-    /// Another number of elements.
+    /// Different numbers of elements.
     Size,
-    /// Input and output of one rank do not belong together.
+    /// Input and output of one rank are inconsistent.
     Ratio,
-    /// What all send is not what all receive.
+    /// Elements sent by all differ from elements received by all.
     Total,
-    /// Another type of element.
+    /// Different element types.
     Dtype,
 }
 
-/// One side of a mismatch.
+/// Side of a mismatch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Side {
     /// Ranks of this side.
     pub ranks: Vec<u32>,
-    /// What they called.
+    /// Call of these ranks.
     pub what: String,
-    /// Where the lowest of them called it: the innermost frame that is the program's own (`file:line function`).
+    /// Innermost program frame in which the lowest of them called it (`file:line function`).
     pub frame: Option<String>,
 }
 
-/// A rank that ends chains of waiting.
+/// Rank that ends chains of waits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Culprit {
-    /// Global rank.
     pub rank: u32,
-    /// From 0 to 1.
+    /// Confidence that it is at fault, 0 to 1.
     pub confidence: f64,
-    /// The chain, in sentences.
+    /// Chain of waits, in sentences.
     pub because: Vec<String>,
 }
 
-/// A rank with something to say about, short of a culprit.
+/// Rank with evidence of its own, weaker than that of a culprit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Suspect {
-    /// Global rank.
     pub rank: u32,
-    /// From 0 to 1.
+    /// Confidence that it is at fault, 0 to 1.
     pub confidence: f64,
-    /// What it shows.
+    /// Evidence, in sentences.
     pub because: Vec<String>,
 }
 
-/// How far one group came.
+/// Progress of one group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupState {
-    /// The group's name in the dump.
+    /// Name of the group in the dump.
     pub id: String,
-    /// What the program calls it.
+    /// Description by the program.
     pub description: String,
-    /// How far each member came.
+    /// Progress of each member.
     pub members: Vec<MemberState>,
 }
 
-/// How far one member of a group came, in collectives; `None` where nothing tells.
+/// Progress of one member of a group, in collectives; `None` if unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberState {
-    /// Global rank.
     pub rank: u32,
     /// Last collective that the program called.
     pub enqueued: Option<i64>,
-    /// Last that is known to have started.
+    /// Last collective that is known to have started.
     pub started: Option<i64>,
-    /// Last that the rank itself saw complete.
+    /// Last collective that the rank itself saw complete.
     pub completed: Option<i64>,
-    /// Operations recorded in this group.
+    /// Number of operations recorded in this group.
     pub entries: usize,
 }

@@ -1,14 +1,14 @@
-//! Small sentences.
+//! Text fragments of the report.
 
 use crate::dump::{Entry, Frame};
 
-/// `rank 3`, `ranks 1, 4-7`.
+/// Formats `rank 3`, `ranks 1, 4-7`.
 pub(crate) fn ranks(ranks: &[u32]) -> String {
     let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
     format!("{noun} {}", numbers(ranks))
 }
 
-/// `1, 4-7` of an ascending list.
+/// Formats an ascending list as `1, 4-7`.
 pub(crate) fn numbers(ranks: &[u32]) -> String {
     let mut out = String::new();
     let mut rest = ranks;
@@ -35,7 +35,7 @@ pub(crate) fn wait(ranks: &[u32]) -> &'static str {
     if ranks.len() == 1 { "waits" } else { "wait" }
 }
 
-/// `74:EXPERT_MODEL_PARALLEL_GROUP`, as PyTorch's own tool writes it.
+/// Formats `74:EXPERT_MODEL_PARALLEL_GROUP`, as PyTorch's own tool does.
 pub(crate) fn group_name(id: &str, description: &str) -> String {
     match description {
         "" | "undefined" => id.to_owned(),
@@ -43,12 +43,12 @@ pub(crate) fn group_name(id: &str, description: &str) -> String {
     }
 }
 
-/// `4027x5120`; empty for a tensor without dimensions.
+/// Formats `4027x5120`; empty for a tensor without dimensions.
 pub(crate) fn shape(sizes: &[i64]) -> String {
     sizes.iter().map(i64::to_string).collect::<Vec<_>>().join("x")
 }
 
-/// `[4027x5120, 16]`
+/// Formats the shapes of several tensors: `[4027x5120, 16]`
 pub(crate) fn shapes(tensors: &[Vec<i64>]) -> String {
     let mut parts: Vec<String> = tensors.iter().take(4).map(|sizes| shape(sizes)).collect();
     if tensors.len() > 4 {
@@ -57,7 +57,7 @@ pub(crate) fn shapes(tensors: &[Vec<i64>]) -> String {
     format!("[{}]", parts.join(", "))
 }
 
-/// The innermost frame that is the program's own: what calls the library, not the library.
+/// Returns the innermost frame of the program: the caller of the library, not the library.
 pub(crate) fn own_frame(frames: &[Frame]) -> Option<&Frame> {
     let library = |frame: &&Frame| {
         [
@@ -74,7 +74,7 @@ pub(crate) fn own_frame(frames: &[Frame]) -> Option<&Frame> {
     frames.iter().find(|frame| !library(frame)).or(frames.first())
 }
 
-/// `nccl:all_reduce [1024] -> [1024] Float`
+/// Formats `nccl:all_reduce [1024] -> [1024] Float`
 pub(crate) fn call(entry: &Entry) -> String {
     let mut types: Vec<&str> = entry
         .input_dtypes

@@ -1,4 +1,4 @@
-//! Foreign files: both forms, all versions, missing fields, and whatever else may lie in a folder.
+//! Foreign files: both forms, all versions, missing fields, and unrelated files in a folder.
 
 mod job;
 
@@ -22,7 +22,7 @@ fn job() -> Job {
 
 static PICKLE: LazyLock<Vec<u8>> = LazyLock::new(|| pickle(&job().value(3)));
 
-/// The dump with its fields changed, and what the reader finds odd.
+/// Returns the dump with its fields changed, and the reported problems.
 fn changed(change: impl FnOnce(&mut Vec<(&'static str, Value)>)) -> (Dump, Vec<String>) {
     let Value::Dict(mut fields) = job().value(3) else {
         unreachable!("a dump is a dictionary")
@@ -97,7 +97,7 @@ fn numbers_written_as_text_are_numbers() {
     assert_eq!(dump.version_numbers(), (2, 10));
 }
 
-/// Several tensors in one call, of sizes that no machine has.
+/// Checks several tensors in one call, of sizes that no machine has.
 #[test]
 fn sums_of_sizes_do_not_overflow() {
     let mut job = Job::new(&[("0", "default_pg", WORLD)]);
@@ -202,7 +202,7 @@ fn a_dump_that_breaks_off_gives_what_stands_before_the_break() {
     let (dump, problems) = Dump::read(Some(3), &PICKLE[..PICKLE.len() - 100]).expect("most of it");
     assert_eq!(dump.entries.len(), 4);
     assert!(problems[0].what.contains("breaks off"), "{problems:?}");
-    // However much is missing, never a panic, and never more entries than were written.
+    // A truncated dump at any length gives no panic, and no more entries than were written.
     for end in 0..PICKLE.len() {
         match Dump::read(Some(3), &PICKLE[..end]) {
             Ok((dump, problems)) => assert!(dump.entries.len() <= 4 && !problems.is_empty()),

@@ -1,4 +1,4 @@
-//! A job of a thousand ranks.
+//! Job of a thousand ranks.
 
 mod job;
 
@@ -11,8 +11,8 @@ const RANKS: u32 = 1024;
 const ENTRIES: i64 = 1000;
 const NODE: u32 = 8;
 
-/// Every rank has a group of its node and one of its place in all nodes, and calls them in turn; the ring is full. Rank
-/// `culprit` stopped ten calls before the others, which then wait for it as far as they came.
+/// Returns the dumps of ranks with a group of their node and one of their position in all nodes, called in turn; the
+/// ring is full. Rank `culprit` stopped ten calls before the others, which then wait for it as far as they came.
 fn dumps(culprit: u32) -> Vec<Dump> {
     let mut small = Job::new(&[("0", "node", &[0, 1]), ("1", "across", &[0, 1])]);
     small

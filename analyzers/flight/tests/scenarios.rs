@@ -1,4 +1,4 @@
-//! One situation and one outcome each.
+//! One situation and one outcome in each test.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use rankguard_flight::{MismatchKind, Report};
 
 const WORLD: &[u32] = &[0, 1, 2, 3];
 
-/// Four ranks in one group, one step behind them.
+/// Returns four ranks in one group with one completed step.
 fn four() -> Job {
     let mut job = Job::new(&[("0", "default_pg", WORLD)]);
     job.call(WORLD, "0", call("all_reduce").done());
@@ -85,7 +85,7 @@ fn a_kernel_that_alone_does_not_start_is_noticed() {
 
 #[test]
 fn a_rank_that_is_late_but_there_is_no_culprit() {
-    // Rank 2 came last and the operation runs: nobody waits for anybody.
+    // Rank 2 came last and the operation runs: no rank waits for another.
     let mut job = four();
     job.call(&[0, 1, 3], "0", call("all_reduce").started());
     job.call(&[2], "0", call("all_reduce").started());
@@ -110,7 +110,7 @@ fn another_operation_names_the_smaller_side_with_both_places() {
     );
 }
 
-/// Three ranks call one way, rank 1 another.
+/// Compares a call of three ranks with another one of rank 1.
 fn mismatch(most: Call, one: Call) -> Option<(MismatchKind, Vec<u32>)> {
     let mut job = four();
     job.call(&[0, 2, 3], "0", most);
@@ -131,7 +131,7 @@ fn sizes_and_types_are_compared_as_the_operation_demands() {
         mismatch(reduce(), reduce().of("BFloat16")),
         Some((MismatchKind::Dtype, vec![1]))
     );
-    // NCCL sees a count: another shape of as many elements is no mismatch.
+    // NCCL receives a count: another shape with as many elements is no mismatch.
     assert_eq!(mismatch(reduce(), reduce().sized(&[32, 32], &[32, 32])), None);
     let gather = |input, output| call("_all_gather_base").sized(&[input], &[output]);
     assert_eq!(mismatch(gather(8, 32), gather(8, 32)), None);
@@ -160,7 +160,7 @@ fn sizes_and_types_are_compared_as_the_operation_demands() {
     assert_eq!(mismatch(parts(0, 8), parts(32, 9)), Some((MismatchKind::Size, vec![1])));
 }
 
-/// A dump that lies about its sizes gets an answer like any other: sums stop at the largest number.
+/// Checks that a dump with absurd sizes gets an answer: sums saturate.
 #[test]
 fn sizes_beyond_all_numbers_are_compared() {
     let huge = [i64::MAX; 3];
@@ -277,7 +277,7 @@ fn sends_in_flight_blame_nobody() {
 
 #[test]
 fn operations_of_one_launch_are_one() {
-    // The parts have no end of their own; the launch's last entry has.
+    // The parts have no end of their own; they end with the launch's last entry.
     let mut job = Job::new(&[("4", "tp", &[0, 1])]);
     let part = || call("_all_gather_base").sized(&[4], &[8]);
     for end in [call("coalesced").done(), call("coalesced")] {
@@ -290,7 +290,7 @@ fn operations_of_one_launch_are_one() {
     assert_eq!(report.waiting_ranks, [0, 1]);
     assert_eq!(report.groups[0].seq, 2);
     assert_eq!(report.all_groups()[0].members[0].entries, 2);
-    // One part less on one side is another operation.
+    // One part less on one side is a different operation.
     job.call(&[0, 1], "4", part()).call(&[0], "4", part().joined());
     assert_eq!(job.report().groups[0].mismatches[0].kind, MismatchKind::Type);
 }
@@ -338,7 +338,7 @@ fn a_rank_without_a_dump_is_named_with_less_confidence() {
     assert_eq!(culprits(&report), [3]);
     assert!(report.culprits[0].confidence <= 0.7);
     assert_eq!(report.ranks_without_dump, [3]);
-    // With most dumps missing the absence of one says little.
+    // With most dumps missing, the absence of one is weak evidence.
     job.lose(2).lose(1);
     assert!(job.report().culprits.iter().all(|culprit| culprit.confidence <= 0.3));
 }
@@ -443,7 +443,7 @@ fn where_no_chain_ends_a_record_that_stopped_is_the_best_there_is() {
 
 #[test]
 fn a_silent_rank_with_hashed_names_is_counted_as_its_peers_are() {
-    // Names without an order, and the silent rank has done its part: not it is missing, but rank 2.
+    // Names without an order, and the silent rank has done its part: rank 2 is missing, not the silent one.
     let mut job = Job::new(&[("c0ffee", "tp", &[0, 1, 2]), ("beef", "dp", &[0, 1, 2])]);
     job.call(&[0, 1, 2], "c0ffee", call("all_reduce").done());
     job.call(&[0, 1], "beef", call("all_reduce").done())
@@ -511,7 +511,7 @@ fn a_brief_keeps_the_front_of_every_group_within_its_bytes() {
     let report = rankguard_flight::analyze(&read, None);
     assert_eq!(culprits(&report), [2]);
     assert_eq!((report.groups[0].seq, report.groups[0].front_seq), (501, 501));
-    // The only operation of a group stays, however old.
+    // The only operation of a group is retained, regardless of its age.
     assert!(read[0].entries.iter().any(|entry| &*entry.group == "1"));
     assert_eq!(dumps[0].brief(64), None);
 }
@@ -522,7 +522,7 @@ fn a_brief_of_ranks_that_ran_far_ahead_keeps_what_they_wait_in() {
     for _ in 0..100 {
         job.call(WORLD, "0", call("all_reduce").done());
     }
-    // Launched without waiting: hundreds of calls stand behind the one that rank 2 never came to.
+    // Launched without waiting: hundreds of calls are queued behind the one that rank 2 never called.
     for _ in 0..300 {
         job.call(&[0, 1, 3], "0", call("all_reduce"));
         job.call(&[0, 1], "1", call("all_reduce"));

@@ -1,6 +1,6 @@
-//! Real dumps with injected faults, against their authors' answers.
+//! Real dumps with injected faults, compared with their authors' answers.
 
-// A test is a shell of its own: it reads the files that the crate never does.
+// A test acts as its own shell: it reads the files that the crate never reads.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::path::PathBuf;
@@ -30,14 +30,14 @@ fn read_case(case: &str) -> Option<(PathBuf, Vec<Dump>)> {
     Some((folder, dumps))
 }
 
-/// The one row of the authors' answer: group, description, operation, size, type, missing ranks.
+/// Returns the row of the authors' answer: group, description, operation, size, type, missing ranks.
 fn reference(folder: &std::path::Path) -> Vec<String> {
     let text = std::fs::read_to_string(folder.join("reference.txt")).unwrap();
     let row = text.lines().nth(1).unwrap();
     row.split('|').map(|cell| cell.trim().to_owned()).collect()
 }
 
-/// What an agent sends of a dump is a fraction of it and blames the same ranks in the same groups.
+/// Checks that the excerpt of a dump is much smaller and blames the same ranks in the same groups.
 fn check_briefs(dumps: &[Dump], whole: &Report) {
     let briefs: Vec<Dump> = dumps
         .iter()
@@ -88,7 +88,8 @@ fn a_gpu_error_is_found_where_its_authors_find_it() {
     let Some(report) = check_against_authors("gpu_error_1st") else {
         return;
     };
-    // The truth names rank 14 as well. It called everything, but saw no end of what its peers completed with it.
+    // The truth names rank 14 as well. It called everything, but did not see the end of operations that its
+    // peers completed.
     let suspects: Vec<u32> = report.suspects.iter().map(|suspect| suspect.rank).collect();
     assert_eq!(suspects, [14]);
     assert_eq!(report.groups[0].seq, 20537);

@@ -1,13 +1,13 @@
-//! Confidence of offline verdicts: what shows that a run ended in failure bounds how sure its cause can be.
+//! Confidence of offline verdicts, bounded by the evidence that the run ended in failure.
 //!
-//! A line that names a cause does not show that anything failed: programs fall back, try again and go on. The bounds are
-//! set in `docs/decisions/0025-run-outcomes.md` and checked by the reliability tests.
+//! A line that names a cause does not show that anything failed: programs fall back, retry and continue. The bounds
+//! are set in `docs/decisions/0025-run-outcomes.md` and checked by the reliability tests.
 
 use rankguard_model::{Role, Source};
 
 use crate::incident::{Incident, Item};
 
-/// Lines behind an alarm in which a program that dies still writes.
+/// Maximum number of lines that a dying program still writes after an alarm.
 const LAST_WORDS: u64 = 8;
 
 /// Classes of lines that state the end of a process or a job.
@@ -34,12 +34,12 @@ pub(crate) enum EndEvidence {
     Raised,
     /// The log ends soon after the alarm.
     Last,
-    /// The log goes on, and nothing states an end.
+    /// The log continues, and no line states an end.
     Absent,
 }
 
 impl EndEvidence {
-    /// What the logs of an incident show of the end that followed its first cause.
+    /// Returns the evidence in the logs of an incident for the end that followed its first cause.
     pub(crate) fn of(incident: &Incident, first: &Item) -> Self {
         let complains = |item: &Item| item.sign.mark().is_none_or(|mark| mark.role != Role::Noise);
         let of_machine = |item: &Item| matches!(item.sign.source, Source::KernelLog | Source::Host | Source::Gpu);
@@ -62,7 +62,7 @@ impl EndEvidence {
         }
     }
 
-    /// The confidence of a verdict, no higher than this evidence allows.
+    /// Returns the confidence of a verdict, limited by this evidence.
     pub(crate) fn bound(self, confidence: f64) -> f64 {
         let most = match self {
             Self::Stated => 0.92,
@@ -73,7 +73,7 @@ impl EndEvidence {
         confidence.min(most)
     }
 
-    /// The reason of a low bound, for the person who reads the case.
+    /// Returns the reason of a low bound, for the reader of the case.
     pub(crate) fn doubt(self) -> Option<&'static str> {
         (self == Self::Absent).then_some("No line states that a run ended in failure, which limits the confidence.")
     }

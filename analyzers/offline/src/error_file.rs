@@ -1,19 +1,19 @@
-//! Error files of torchrun: what `@record` of `torch.distributed.elastic.multiprocessing.errors` leaves beside the logs of a
-//! failed worker, `{"message": {"message": ..., "extraInfo": {"py_callstack": ..., "timestamp": ...}}}`.
+//! Error files of torchrun: `@record` of `torch.distributed.elastic.multiprocessing.errors` writes them beside the
+//! logs of a failed worker, `{"message": {"message": ..., "extraInfo": {"py_callstack": ..., "timestamp": ...}}}`.
 
 use rankguard_model::Timestamp;
 use serde_json::Value;
 
-/// What an error file says.
+/// Content of an error file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorFile {
-    /// The traceback, or the message where there is none.
+    /// Lines of the traceback, or of the message if there is none.
     pub lines: Vec<String>,
-    /// When the worker failed, by its own clock.
+    /// Time of the failure, by the worker's clock.
     pub at: Option<Timestamp>,
 }
 
-/// Reads an error file; nothing where the text is something else.
+/// Parses an error file; none for other text.
 pub fn error_file(text: &str) -> Option<ErrorFile> {
     let value: Value = serde_json::from_str(text).ok()?;
     let message = value.as_object()?.get("message")?;

@@ -7,7 +7,7 @@ use crate::outcome::{AlarmPlace, WENT_ON, went_on};
 use crate::outcome_records::job_number;
 use crate::stream::{ReadStream, Seen};
 
-/// Noise of stores, communicators and processes that are taken down at the end of a run.
+/// Classes of shutdown noise: stores, communicators and processes that are closed at the end of a run.
 const SHUTDOWN: [&str; 6] = [
     "connection-refused",
     "connection-reset",
@@ -17,8 +17,8 @@ const SHUTDOWN: [&str; 6] = [
     "rendezvous-failure",
 ];
 
-/// Whether the run went on or ended well after an alarm, or had ended well before it. A machine's own log speaks of the
-/// machine, which no success of a run repairs.
+/// Returns true if the run continued or ended well after an alarm, or had ended well before it. A machine's own log
+/// is never excused, because the success of a run does not repair the machine.
 pub(crate) fn is_excused(stream: &ReadStream, seen: &Seen, causes: &[u64]) -> bool {
     let job_log = matches!(stream.source, Source::JobLog | Source::Launcher);
     if !job_log && stream.source != Source::Scheduler {
@@ -32,7 +32,7 @@ pub(crate) fn is_excused(stream: &ReadStream, seen: &Seen, causes: &[u64]) -> bo
         of_scheduler: stream.source == Source::Scheduler,
     };
     let numeric = !seen.signs.is_empty() && seen.signs.iter().all(is_numeric);
-    // Training that goes on with a finite loss shows that one bad step was one bad step.
+    // Training that continues with a finite loss shows that only single steps were bad.
     let recovered = numeric && stream.finite_loss.is_some_and(|line| line > seen.last_line);
     let failed = stream.records.failure_after(seen.last_line);
     let later = went_on(&stream.progress, &alarm, failed);
@@ -49,7 +49,7 @@ pub(crate) fn is_excused(stream: &ReadStream, seen: &Seen, causes: &[u64]) -> bo
     after && !stated && (seen.signs.iter().any(shutdown) || !seen.signs.iter().any(is_cause))
 }
 
-/// Streams of one job without the alarms that the end of the job, stated in another of them, excuses.
+/// Removes the alarms in streams of one job that the job's end, stated in another stream, excuses.
 pub(crate) fn without_excused(mut streams: Vec<ReadStream>) -> Vec<ReadStream> {
     let of_job =
         |stream: &ReadStream| stream.rank.is_none() && (stream.node.is_none() || stream.source == Source::Scheduler);
@@ -69,13 +69,13 @@ pub(crate) fn without_excused(mut streams: Vec<ReadStream>) -> Vec<ReadStream> {
     streams
 }
 
-/// Whether a sign is about the numbers that training makes.
+/// Returns true if a sign concerns the numbers that training computes.
 fn is_numeric(sign: &Sign) -> bool {
     sign.class()
         .is_some_and(|class| matches!(class.as_str(), "loss-nan" | "loss-spike" | "grad-overflow-scale-floor"))
 }
 
-/// Whether a sign names a cause, rather than how processes and connections ended.
+/// Returns true if a sign names a cause and not only the end of a process or connection.
 pub(crate) fn is_cause(sign: &Sign) -> bool {
     let ending = |class: &str| {
         matches!(

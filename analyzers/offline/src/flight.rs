@@ -1,4 +1,4 @@
-//! Flight-recorder dumps that lie among the logs: compared with each other, and joined to the failure that the logs tell.
+//! Flight-recorder dumps among the logs: compared with each other, and joined to the failure in the logs.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,20 @@ use rankguard_model::{EvidenceId, Generation, JobId, NodeId, Rank, Sequence, Sou
 use crate::incident::{Incident, Item, Log};
 use crate::reading::JOB;
 
-/// A dump that was found.
+/// Flight-recorder dump with its origin.
 #[derive(Debug)]
 pub struct FoundDump {
-    /// What people call it: its path.
+    /// Display name: its path.
     pub name: String,
-    /// The rank that wrote it.
+    /// Rank that wrote it.
     pub rank: Rank,
-    /// The node that it ran on, where something tells.
+    /// Node of the rank, if known.
     pub node: Option<NodeId>,
-    /// What it holds.
     pub dump: Dump,
 }
 
-/// Joins what dumps say together to the last incident in which ranks complain; they make one of their own where none does.
-/// A dump tells nothing of when it was written that could be compared with logs.
+/// Joins the result of comparing the dumps to the last incident with complaining ranks, or to a new one. The time of
+/// a dump is not comparable with logs.
 pub fn join(incidents: &mut Vec<Incident>, found: Vec<FoundDump>) {
     let ranks: BTreeMap<Rank, RankDump> = found
         .iter()
@@ -76,7 +75,7 @@ pub fn join(incidents: &mut Vec<Incident>, found: Vec<FoundDump>) {
 }
 
 impl Item {
-    /// A sign of a whole file, which has no lines: it stands before what the lines of others say came of it.
+    /// Creates an item for a sign of a whole file, which has no lines: it precedes the consequences in other logs.
     fn of_file(sign: Sign, log: usize) -> Self {
         Self {
             sign,

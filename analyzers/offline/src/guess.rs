@@ -1,14 +1,14 @@
-//! Guesses: what kind of log a file is, and which node and rank wrote it.
+//! Guesses of source, node and rank of a log file.
 
 use std::path::Path;
 
 use rankguard_faults::line::{self, LineClock, YearHint};
 use rankguard_model::{NodeId, Rank, Source, Timestamp};
 
-/// Lines that the guess looks at.
+/// Maximum number of lines that a guess reads.
 pub const SAMPLE: usize = 300;
 
-/// The collector that would have read this log, by its name and its first lines.
+/// Returns the source of a log, by its name and its first lines.
 pub fn source(path: &Path, lines: &[String]) -> Source {
     let name = path
         .file_name()
@@ -65,7 +65,7 @@ pub fn source(path: &Path, lines: &[String]) -> Source {
     Source::JobLog
 }
 
-/// The rank that a path names: `rank-3.err`, `rank_3/stderr.log`, `rank3.log`.
+/// Returns the rank that a path names: `rank-3.err`, `rank_3/stderr.log`, `rank3.log`.
 pub fn rank(root: &Path, path: &Path) -> Option<Rank> {
     parts(root, path)
         .rev()
@@ -74,8 +74,8 @@ pub fn rank(root: &Path, path: &Path) -> Option<Rank> {
         .map(Rank)
 }
 
-/// `attempt_0/3/stderr.log` of torchrun's log folder: the rank on its node, which is the rank in the world where the names
-/// tell of no other node.
+/// Parses `attempt_0/3/stderr.log` of torchrun's log folder: the local rank, which is the global rank if the names
+/// contain no node.
 fn torchrun_rank(root: &Path, path: &Path) -> Option<u32> {
     if node(root, path).is_some() {
         return None;
@@ -88,7 +88,7 @@ fn torchrun_rank(root: &Path, path: &Path) -> Option<u32> {
     rank.parse().ok()
 }
 
-/// The newest moment that lines of a log tell with a year.
+/// Returns the newest time with a year among the lines of a log.
 pub fn newest_moment(lines: &[String]) -> Option<Timestamp> {
     let clock = LineClock::default();
     let moments = lines
@@ -97,7 +97,8 @@ pub fn newest_moment(lines: &[String]) -> Option<Timestamp> {
     moments.max()
 }
 
-/// What tells the year of clocks without one: a moment of the same incident where there is one, else when the file was written.
+/// Returns the hint for clocks without a year: a time of the same incident if there is one, else the modification
+/// time of the file.
 pub fn year_hint(newest: Option<Timestamp>, path: &Path) -> Option<YearHint> {
     if let Some(newest) = newest {
         return Some(YearHint::Near(newest));
@@ -108,7 +109,7 @@ pub fn year_hint(newest: Option<Timestamp>, path: &Path) -> Option<YearHint> {
     Some(YearHint::WrittenBy(Timestamp(at)))
 }
 
-/// First words of names that are numbered and are no hosts.
+/// First words of numbered names that are not hosts.
 const NO_HOSTS: &[&str] = &[
     "array",
     "attempt",
@@ -172,8 +173,8 @@ const NO_HOSTS: &[&str] = &[
     "xid",
 ];
 
-/// Whether a folder, or a file without its ending, is called like a host: a word, and a number at the end (`gpu-07`,
-/// `dgx-h100-007`, `ip-10-0-0-17`). Names of files need the dash: `gpu3.log` is the log of a device.
+/// Returns true if a folder, or a file without its extension, has the form of a host name: a word, and a number at
+/// the end (`gpu-07`, `dgx-h100-007`, `ip-10-0-0-17`). File names need the dash: `gpu3.log` is the log of a device.
 fn is_host_name(stem: &str, is_folder: bool) -> bool {
     let plain = stem
         .bytes()
@@ -189,7 +190,7 @@ fn is_host_name(stem: &str, is_folder: bool) -> bool {
         && (has_dash && (is_folder || !is_device) || is_folder && word.len() > 1 && !is_device)
 }
 
-/// The node that a path names: `node-07/`, `worker-2.log`, `gpu-07/`, `ip-10-0-0-17.log`.
+/// Returns the node that a path names: `node-07/`, `worker-2.log`, `gpu-07/`, `ip-10-0-0-17.log`.
 pub fn node(root: &Path, path: &Path) -> Option<NodeId> {
     named_node(root, path).or_else(|| host_node(root, path))
 }
@@ -224,7 +225,7 @@ fn number_after(part: &str, word: &str) -> Option<u32> {
     rest[..end].parse().ok()
 }
 
-/// The names below the path that was asked for, and its own last name, lower case.
+/// Returns the names below `root`, and the last name of `root`, in lower case.
 fn parts<'a>(root: &'a Path, path: &'a Path) -> impl DoubleEndedIterator<Item = String> + 'a {
     let below = path.strip_prefix(root).unwrap_or(path);
     let own = root.file_name().into_iter();

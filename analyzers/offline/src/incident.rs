@@ -1,8 +1,7 @@
-//! Incidents: signs of all streams that belong to one stretch of trouble.
+//! Incidents: signs of all streams that belong to one period of trouble.
 //!
-//! Logs with wall clocks are cut where nothing was seen for [`QUIET`]. A stream without a wall clock cannot be placed among
-//! the others, so it joins them only where there is one stretch to join. Logs of machines that nothing names are never
-//! joined with each other.
+//! Logs with wall clocks are divided at pauses of [`QUIET`]. A stream without a wall clock cannot be placed in time,
+//! so it joins the others only if there is one period. Logs of unnamed machines are never joined with each other.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,9 +13,9 @@ use crate::excuse::{is_cause, is_excused, without_excused};
 use crate::outcome::WENT_ON;
 use crate::stream::ReadStream;
 
-/// Signs further apart than this belong to different failures.
+/// Pause after which signs belong to different failures.
 const QUIET: Duration = Duration::from_secs(120);
-/// What a program can do without: a line of work after it shows that it did.
+/// Classes of failures that a program can survive: a line of work after one shows that it did.
 const LIVED_WITHOUT: [&str; 8] = [
     "clock-skew",
     "connection-refused",
@@ -28,41 +27,41 @@ const LIVED_WITHOUT: [&str; 8] = [
     "tls-failure",
 ];
 
-/// One sign with its place.
+/// Sign with its place in a log.
 #[derive(Debug, Clone)]
 pub(crate) struct Item {
     pub sign: Sign,
-    /// Which of the incident's logs.
+    /// Index of the log in the incident.
     pub log: usize,
     pub first_line: u64,
-    /// The last line of its repeats.
+    /// Last line of its repeats.
     pub last_line: u64,
-    /// Its deciding line.
+    /// Number of its deciding line.
     pub key_line: u64,
-    /// Where it stands in its log, 0 to 1.
+    /// Position in its log, 0 to 1.
     pub(crate) position: f64,
 }
 
-/// One log of an incident.
+/// Log of an incident.
 #[derive(Debug, Clone)]
 pub(crate) struct Log {
     pub name: String,
     pub source: Source,
     pub rank: Option<Rank>,
     pub node: Option<NodeId>,
-    /// Whether its clock was corrected by a measured offset.
+    /// True if its clock was corrected by a measured offset.
     pub measured: bool,
-    /// Whether a program shows its work in it.
+    /// True if it shows work of a program.
     pub worked: bool,
-    /// The last line that shows work, 0 where none does.
+    /// Last line that shows work, 0 if none does.
     pub last_work: u64,
-    /// Whether it states that a run failed.
+    /// True if it states that a run failed.
     pub states_failure: bool,
-    /// Lines in all.
+    /// Number of lines.
     pub lines: u64,
 }
 
-/// Signs that belong together, in the best order that is known.
+/// Signs that belong together, in the best known order.
 #[derive(Debug, Clone, Default)]
 pub struct Incident {
     pub(crate) logs: Vec<Log>,
@@ -70,7 +69,7 @@ pub struct Incident {
 }
 
 impl Incident {
-    /// Nodes whose wall clocks order the signs although nobody measured how far apart they are.
+    /// Returns the nodes with wall clocks that order the signs without a measured offset.
     pub(crate) fn unmeasured_clocks(&self) -> BTreeSet<&NodeId> {
         let timed = self.items.iter().filter(|item| item.sign.timed);
         let logs = timed.filter_map(|item| self.logs.get(item.log));
@@ -88,7 +87,7 @@ impl Incident {
     }
 }
 
-/// A stretch of one stream without a long pause.
+/// Part of one stream without a long pause.
 struct Stretch {
     stream: usize,
     from: Option<Timestamp>,
@@ -96,7 +95,7 @@ struct Stretch {
     items: Vec<Item>,
 }
 
-/// Everything in one incident, whatever its clocks say: the caller knows that it belongs together.
+/// Builds one incident of all streams regardless of their clocks, because the caller knows that they belong together.
 pub(crate) fn single(streams: Vec<ReadStream>) -> Incident {
     let streams = if streams.len() > 1 {
         without_excused(streams)
@@ -114,11 +113,11 @@ pub(crate) fn single(streams: Vec<ReadStream>) -> Incident {
     incident
 }
 
-/// Cuts streams into incidents.
+/// Divides streams into incidents.
 pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
     let machines = streams.iter().filter(|stream| is_machine_log(stream)).count();
     let nodes: BTreeSet<&NodeId> = streams.iter().filter_map(|stream| stream.node.as_ref()).collect();
-    // Two logs of unnamed machines are two machines, and nothing says which of them a job ran on.
+    // Two logs of unnamed machines are from two machines, and it is unknown on which of them a job ran.
     let alone = |stretch: &Stretch| {
         let stream = &streams[stretch.stream];
         let unnamed = stream.node.is_none() && machines > 1;
@@ -158,7 +157,7 @@ pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
             .filter(|(_, home)| home.is_some())
             .map(|(stretch, _)| stretch.stream)
     };
-    // Processes of two machines may have one number.
+    // Processes of two machines may have the same number.
     let one = machines().all(|stream| Some(stream) == machines().next());
     for (stretch, home) in own.into_iter().zip(homes) {
         match home.filter(|_| one) {
@@ -169,7 +168,8 @@ pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
     groups.into_iter().map(|(_, group)| incident(&streams, group)).collect()
 }
 
-/// Whether a machine's log and those of a job name one process: then it was that machine that the job ran on, and that moment.
+/// Returns true if a machine's log and those of a job name the same process: then the job ran on that machine at that
+/// time.
 fn names_a_process(group: &[Stretch], machine: &Stretch) -> bool {
     let pids =
         |stretch: &Stretch| -> BTreeSet<u32> { stretch.items.iter().filter_map(|item| item.sign.pid()).collect() };
@@ -214,7 +214,7 @@ fn log(stream: &ReadStream) -> Log {
     }
 }
 
-/// Order of time where every sign has one; else each sign stands where it stood in its own log.
+/// Orders items by time if every sign has one; otherwise by their position in their own log.
 fn order(incident: &mut Incident) {
     if incident.items.iter().all(|item| item.sign.timed) {
         incident
@@ -257,8 +257,8 @@ fn stretch(index: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> 
     })
 }
 
-/// Whether the program of a log worked on after all that it complained of, and complained only of what programs live on
-/// without: a service, a connection, a clock.
+/// Returns true if the program of a log worked on after all its complaints, and complained only of failures that
+/// programs survive: a service, a connection, a clock.
 fn survived(stream: &ReadStream) -> bool {
     let light = |sign: &Sign| {
         let noise = sign.mark().is_some_and(|mark| mark.role == Role::Noise);
@@ -269,13 +269,13 @@ fn survived(stream: &ReadStream) -> bool {
     let last = stream.seen.iter().map(|seen| seen.last_line).max();
     let first = stream.seen.iter().map(|seen| seen.first_line).min();
     let worked = stream.progress.last().map(|work| work.line);
-    // What it complains of again and again while it works stops it no more the last time.
+    // A complaint that repeats during work does not stop it the last time either.
     let between = |first: u64| stream.progress.iter().filter(|work| work.line > first).count() >= WENT_ON;
     let lived = worked > last || first < last && first.is_some_and(between);
     lived && stream.seen.iter().flat_map(|seen| &seen.signs).all(light)
 }
 
-/// Signs of a range of observations, without those of a program that worked on afterwards.
+/// Returns the items of a range of observations, without those of a program that worked on afterwards.
 fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<Item> {
     let mut items = Vec::new();
     let survived = survived(stream);

@@ -1,13 +1,14 @@
-//! Logs in, cases out, without a cluster: what `rankguard diagnose` and `rankguard classify` conclude.
+//! Offline diagnosis of logs without a cluster: engine of `rankguard diagnose` and `rankguard classify`.
 //!
-//! Lines become signs that know their place (`reading`), through the same triage as live evidence; signs become incidents by
-//! time and place (`incident`); incidents become cases (`verdicts`), through the same engines as live evidence. A `record`
-//! is a case whose streams somebody has put together already. `guess` tells what kind of log a nameless file is.
+//! Lines become signs with their place (`reading`), through the same triage as live evidence; signs become incidents
+//! by time and place (`incident`); incidents become cases (`verdicts`), through the same engines as live evidence. A
+//! `record` is a case with streams that were already selected. `guess` determines the source of an unlabelled file.
 //!
-//! Invariants: pure and deterministic; whoever opens files stands above. Foreign text is a value, never an error: what cannot
-//! be read as intended is a problem line (RG-11).
+//! Invariants: pure and deterministic; the caller opens the files. Foreign text is a value, never an error: input
+//! that cannot be read as intended is a problem line (RG-11).
 //!
-//! Wall clocks of different nodes are compared as they are unless a measured offset is given; the reasoning says so.
+//! Wall clocks of different nodes are compared uncorrected unless a measured offset is given; the reasoning states
+//! it.
 
 mod certainty;
 mod error_file;

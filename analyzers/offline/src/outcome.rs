@@ -9,10 +9,10 @@ use rankguard_model::Rank;
 use crate::outcome_records::record;
 use crate::progress::WorkLine;
 
-/// Lines of progress after an alarm that show that the program went on.
+/// Minimum number of progress lines after an alarm that show that the program continued.
 pub(crate) const WENT_ON: usize = 3;
 
-/// How a run ended.
+/// Result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RunResult {
     Success,
@@ -22,7 +22,8 @@ pub(crate) enum RunResult {
 /// Origin of an end record, weakest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EndSource {
-    /// Last epoch, completed bar, saved model, exit of one process of several: only together with progress after an alarm.
+    /// Last epoch, completed bar, saved model, exit of one process of several: counts only together with progress
+    /// after an alarm.
     Work,
     /// End record of the training framework.
     Framework,
@@ -32,21 +33,21 @@ pub(crate) enum EndSource {
     Scheduler,
 }
 
-/// What a record states about a run.
+/// Event of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RunEvent {
     Started,
     Ended(RunResult, EndSource),
 }
 
-/// One line that states the start or the end of a run.
+/// Line that states the start or the end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RunRecord {
-    /// Its number, from 1.
+    /// Line number, from 1.
     pub(crate) line: u64,
-    /// The rank that wrote it; none where it speaks for the job.
+    /// Rank that wrote it; none if it concerns the job.
     pub(crate) rank: Option<Rank>,
-    /// Number of the scheduler's job, where the line has one.
+    /// Number of the scheduler's job, if the line has one.
     pub(crate) job: Option<u64>,
     pub(crate) event: RunEvent,
 }
@@ -58,11 +59,11 @@ pub(crate) struct AlarmPlace {
     pub(crate) last_line: u64,
     pub(crate) rank: Option<Rank>,
     pub(crate) job: Option<u64>,
-    /// Whether its log speaks of many jobs: then a numbered job speaks for its own alarms only.
+    /// True if its log covers many jobs: then the end of a numbered job excuses only its own alarms.
     pub(crate) of_scheduler: bool,
 }
 
-/// Records of one stream, in the order of lines.
+/// Records of one stream, in line order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunRecords(Vec<RunRecord>);
 
@@ -81,7 +82,7 @@ impl RunRecord {
         }
     }
 
-    /// Whether it may speak of the alarm: neither rank nor job contradict.
+    /// Returns true if the record may concern the alarm: neither rank nor job contradict.
     fn covers(&self, alarm: &AlarmPlace) -> bool {
         let same_job = if alarm.of_scheduler && self.job.is_some() {
             self.job == alarm.job
@@ -100,12 +101,13 @@ fn agree<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
 }
 
 impl RunRecords {
-    /// Takes a line in that may state a start or an end.
+    /// Adds the record of a line, if it states a start or an end.
     pub(crate) fn read(&mut self, number: u64, line: &str) {
         self.0.extend(record(number, line));
     }
 
-    /// Whether an end after the alarm shows that it stopped nothing. `causes` are lines of alarms that name a cause.
+    /// Returns true if an end after the alarm shows that it stopped nothing. `causes` are lines of alarms that name a
+    /// cause.
     pub(crate) fn excuse(&self, alarm: &AlarmPlace, work: &[WorkLine], causes: &[u64]) -> bool {
         self.0.iter().any(|end| {
             let Some(source) = end
@@ -119,14 +121,14 @@ impl RunRecords {
                     && other.failure() >= Some(source)
                     && other.covers(alarm)
             });
-            // What a program writes last, it also writes on its way out of an exception; work it only does alive.
+            // The last lines of a program are also written when an exception ends it; progress only while it runs.
             let worked = went_on(work, alarm, Some(end.line)) > 0;
             let stands = worked || source > EndSource::Work && !self.contradicts(end, source, causes);
             stands && !failed_before
         })
     }
 
-    /// Whether a stronger source states a failure of the same run afterwards, and no later alarm explains it.
+    /// Returns true if a stronger source states a failure of the same run afterwards, and no later alarm explains it.
     fn contradicts(&self, end: &RunRecord, source: EndSource, causes: &[u64]) -> bool {
         self.0
             .iter()
@@ -138,7 +140,7 @@ impl RunRecords {
             })
     }
 
-    /// Whether the alarm follows a success and no new run began in between.
+    /// Returns true if the alarm follows a success and no new run began in between.
     pub(crate) fn follows_success(&self, alarm: &AlarmPlace, work: &[WorkLine]) -> bool {
         let end = self
             .0
@@ -155,7 +157,7 @@ impl RunRecords {
         !started && lines < WENT_ON && agree(end.job, alarm.job)
     }
 
-    /// Whether the scheduler ends the run in this stretch of lines. Launchers also take down what has ended by itself.
+    /// Returns true if the scheduler ends the run in these lines. Launchers also end what has ended by itself.
     pub(crate) fn fails_within(&self, first_line: u64, last_line: u64) -> bool {
         let mut inside = self
             .0
@@ -164,14 +166,14 @@ impl RunRecords {
         inside.any(|record| record.failure() == Some(EndSource::Scheduler))
     }
 
-    /// The first stated failure after a line, of a source at least as strong as a framework.
+    /// Returns the first stated failure after a line, of a source at least as strong as a framework.
     pub(crate) fn failure_after(&self, line: u64) -> Option<u64> {
         let mut later = self.0.iter().filter(|record| record.line > line);
         let failed = later.find(|record| record.failure() >= Some(EndSource::Framework));
         failed.map(|record| record.line)
     }
 
-    /// The success of the whole job that this stream ends with, by exit status or scheduler.
+    /// Returns the success of the whole job with which this stream ends, by exit status or scheduler.
     pub(crate) fn job_success(&self) -> Option<&RunRecord> {
         let last = self.0.last()?;
         let other = |record: &RunRecord| record.job.is_some() && record.job != last.job;
@@ -181,21 +183,21 @@ impl RunRecords {
         (last.success() >= Some(EndSource::Process) && last.rank.is_none()).then_some(last)
     }
 
-    /// Whether any record states a success that needs no progress beside it.
+    /// Returns true if any record states a success that counts without progress.
     pub(crate) fn states_success(&self) -> bool {
         self.0
             .iter()
             .any(|record| record.success() >= Some(EndSource::Framework))
     }
 
-    /// Whether a success is stated before a line.
+    /// Returns true if a success is stated before a line.
     #[cfg(test)]
     pub(crate) fn success_before(&self, line: u64) -> bool {
         let mut before = self.0.iter().filter(|record| record.line < line);
         before.any(|record| record.success() >= Some(EndSource::Framework))
     }
 
-    /// Records behind a line, without those of work: they are only read while progress is looked at.
+    /// Returns the records after a line, without those of work: they are only read together with progress.
     #[cfg(test)]
     pub(crate) fn stated_after(&self, line: u64) -> Vec<RunRecord> {
         let work = RunEvent::Ended(RunResult::Success, EndSource::Work);
@@ -206,14 +208,15 @@ impl RunRecords {
         later.copied().collect()
     }
 
-    /// Whether any record states a failure.
+    /// Returns true if any record states a failure.
     pub(crate) fn states_failure(&self) -> bool {
         self.0.iter().any(|record| record.failure().is_some())
     }
 }
 
-/// Lines of work after an alarm, up to a line where one is given. Only the alarm's own rank counts where that rank reports
-/// work in this stream; else the ranks that report stand for all, as synchronous training needs each of them.
+/// Counts the lines of work after an alarm, up to a line if one is given. Only the alarm's own rank counts if it
+/// reports work in this stream; otherwise the reporting ranks represent all, because synchronous training needs each
+/// of them.
 pub(crate) fn went_on(work: &[WorkLine], alarm: &AlarmPlace, until: Option<u64>) -> usize {
     let own = alarm.rank.is_some() && work.iter().any(|work| work.rank == alarm.rank);
     work.iter()

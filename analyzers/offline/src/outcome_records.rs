@@ -6,7 +6,8 @@ use crate::outcome::{EndSource, RunEvent, RunRecord, RunResult};
 use crate::progress::{is_completion, is_done};
 use crate::statement::statement;
 
-/// One of these stands in every record of an end that noise may follow, in the case that its writer uses.
+/// Substrings of which one occurs in every end record that noise may follow, in the case that its writer
+/// uses.
 pub(crate) const END_HINTS: [&str; 8] = [
     "raining",
     "RAINING",
@@ -18,7 +19,8 @@ pub(crate) const END_HINTS: [&str; 8] = [
     "omplete",
 ];
 
-/// One of these, or of [`END_HINTS`], stands in every other record; they matter behind an alarm only.
+/// Substrings of which one, or one of [`END_HINTS`], occurs in every other record; these matter only
+/// after an alarm.
 pub(crate) const ALARM_HINTS: [&str; 13] = [
     " done",
     " Done",
@@ -35,7 +37,7 @@ pub(crate) const ALARM_HINTS: [&str; 13] = [
     "Starting worker group",
 ];
 
-/// States of Slurm in which a job did not do its work.
+/// States of Slurm in which a job did not complete its work.
 const FAILED_STATES: [&str; 9] = [
     "BOOT_FAIL",
     "CANCELLED",
@@ -48,7 +50,7 @@ const FAILED_STATES: [&str; 9] = [
     "TIMEOUT",
 ];
 
-/// Phrases before the status of a process.
+/// Phrases before the exit status of a process.
 const STATUSES: [&str; 10] = [
     "exit code",
     "exit status",
@@ -62,7 +64,7 @@ const STATUSES: [&str; 10] = [
     "returned with code",
 ];
 
-/// Subjects that stand for the whole run.
+/// Subjects that denote the whole run.
 const RUNS: [&str; 9] = [
     "job",
     "main",
@@ -75,7 +77,7 @@ const RUNS: [&str; 9] = [
     "run",
 ];
 
-/// Subjects that are a step beside the run.
+/// Subjects that denote a step besides the run.
 const STEPS: [&str; 14] = [
     "cleanup",
     "epilog",
@@ -93,7 +95,7 @@ const STEPS: [&str; 14] = [
     "worker",
 ];
 
-/// The record in a line, if it is one.
+/// Parses the record in a line, if there is one.
 pub(crate) fn record(number: u64, line: &str) -> Option<RunRecord> {
     let line = &line[..line.floor_char_boundary(4_000)];
     let hinted = || END_HINTS.iter().chain(&ALARM_HINTS).any(|hint| line.contains(hint));
@@ -103,7 +105,7 @@ pub(crate) fn record(number: u64, line: &str) -> Option<RunRecord> {
     let cleaned = clean(line);
     let parsed = parse(&cleaned, &LineClock::default());
     let event = event(parsed.text).or_else(|| event(line))?;
-    // An MLPerf log and a scheduler state the end of the run, whichever rank prints it.
+    // An MLPerf log and a scheduler state the end of the run, independent of the printing rank.
     let of_job = line.contains(":::MLL") || matches!(event, RunEvent::Ended(_, EndSource::Scheduler));
     Some(RunRecord {
         line: number,
@@ -132,7 +134,7 @@ fn ended(success: bool, source: EndSource) -> RunEvent {
     RunEvent::Ended(result, source)
 }
 
-/// `:::MLLOG {... "key": "run_stop", ... "metadata": {"status": "success"}}` of MLPerf logging.
+/// Parses `:::MLLOG {... "key": "run_stop", ... "metadata": {"status": "success"}}` of MLPerf logging.
 fn mlperf(lower: &str) -> Option<RunEvent> {
     if !lower.contains(":::mll") && !lower.contains("\"event_type\"") {
         return None;
@@ -144,7 +146,7 @@ fn mlperf(lower: &str) -> Option<RunEvent> {
     stopped.then(|| ended(lower.contains("\"success\""), EndSource::Framework))
 }
 
-/// Final states of `scontrol show job` and `sacct`, the controller's own record, and what ends a step.
+/// Parses final states of `scontrol show job` and `sacct`, the record of slurmctld, and cancelled steps.
 fn slurm(text: &str) -> Option<RunEvent> {
     if let Some((_, state)) = text.split_once("JobState=") {
         let state = state.split_whitespace().next()?;
@@ -170,14 +172,14 @@ fn slurm(text: &str) -> Option<RunEvent> {
     })
 }
 
-/// `0:0`, `1:0`, `0:9`: exit code and signal.
+/// Returns true for `0:0`, `1:0`, `0:9`: exit code and signal.
 fn is_exit_pair(word: &str) -> bool {
     let digits = |part: &str| !part.is_empty() && part.len() <= 3 && part.bytes().all(|b| b.is_ascii_digit());
     word.split_once(':')
         .is_some_and(|(code, signal)| digits(code) && digits(signal))
 }
 
-/// Ends that launchers and batch systems state in sentences of their own.
+/// Parses ends that launchers and batch systems state as sentences.
 fn launcher(text: &str, lower: &str) -> Option<RunEvent> {
     if text.trim() == "Successfully completed." {
         return Some(ended(true, EndSource::Scheduler));
@@ -199,7 +201,7 @@ fn launcher(text: &str, lower: &str) -> Option<RunEvent> {
     failed.then(|| ended(false, EndSource::Process))
 }
 
-/// Exit status of the run: its subject is the run, or the line begins with the status.
+/// Parses the exit status of the run: its subject is the run, or the line begins with the status.
 fn exit_status(lower: &str) -> Option<RunEvent> {
     let (at, phrase) = STATUSES
         .iter()
@@ -231,11 +233,11 @@ fn exit_status(lower: &str) -> Option<RunEvent> {
     if whole || has(&["process"]) && !numbered {
         return Some(ended(success, EndSource::Process));
     }
-    // One process of several.
+    // Exit of one process of several.
     (success && has(&["process"])).then(|| ended(true, EndSource::Work))
 }
 
-/// End records of training frameworks.
+/// Parses end records of training frameworks.
 fn framework(text: &str, lower: &str) -> Option<RunEvent> {
     let summary = lower.contains("train_runtime") && lower.contains("train_loss");
     if summary || is_done(text) || is_run_time(lower) {
@@ -244,13 +246,14 @@ fn framework(text: &str, lower: &str) -> Option<RunEvent> {
     statement(lower).map(|result| RunEvent::Ended(result, EndSource::Framework))
 }
 
-/// `Training time 0:12:03`, `total training time: 201 s`: the sum that is known once training is through.
+/// Returns true for `Training time 0:12:03`, `total training time: 201 s`: the total printed after
+/// training.
 fn is_run_time(lower: &str) -> bool {
     let sum = lower.starts_with("training time ") || lower.contains("total training time");
     sum && lower.bytes().any(|b| b.is_ascii_digit()) && !lower.contains(" per ") && !lower.contains("epoch")
 }
 
-/// The last epoch, a bar at its end, or the final model on disk.
+/// Returns true for the last epoch, a bar at its end, or a saved final model.
 fn is_last_work(line: &str) -> bool {
     let saved = ["aved ", "aving ", "aved\u{a0}"].iter().any(|word| line.contains(word)) || line.ends_with("aved");
     is_completion(line) || saved && is_final_save(line) || is_last_epoch(line)
@@ -270,7 +273,7 @@ fn is_final_save(line: &str) -> bool {
     what.iter().any(|what| lower.contains(what)) && !doubt.iter().any(|word| lower.contains(word))
 }
 
-/// `Epoch 3/3`, `epoch [10/10]`: of several.
+/// Returns true for `Epoch 3/3`, `epoch [10/10]`.
 fn is_last_epoch(line: &str) -> bool {
     let Some(at) = line.find("poch") else { return false };
     let counts = line[at + 4..].trim_start_matches([' ', ':', '[', '=', '#']);
@@ -283,7 +286,8 @@ fn is_last_epoch(line: &str) -> bool {
     !done.is_empty() && total.as_deref() == Some(done.as_str())
 }
 
-/// `JobId=771`, `StepId=771.0`, `STEP 771.0`, `JOB 771`, or the first word of a row of `sacct`.
+/// Parses the number in `JobId=771`, `StepId=771.0`, `STEP 771.0`, `JOB 771`, or in the first word of a
+/// row of `sacct`.
 pub(crate) fn job_number(text: &str) -> Option<u64> {
     let number = |text: &str| {
         let digits: String = text.chars().take_while(char::is_ascii_digit).collect();

@@ -1,7 +1,7 @@
-//! What a log itself shows as overcome: tried again, passed over, waited for, corrected, or followed by the work it should
-//! have stopped. What did fail in the end says so once more, in a complaint of its own.
+//! Complaints that the log itself shows as overcome: retried, skipped, waited for, corrected, or followed by the work
+//! they should have stopped. A retry that finally fails logs a complaint of its own.
 //!
-//! Absent: progress that takes back whatever was said before it; [`crate::incident`] weighs that, and over streams.
+//! Progress that excuses any earlier alarm is not handled here; [`crate::incident`] weighs it, also across streams.
 
 mod corrected;
 mod silence;
@@ -16,9 +16,8 @@ use crate::stream::Seen;
 pub(crate) use corrected::only_corrected;
 use silence::{NEAR, silence};
 
-/// Signatures of what ends a wait, and the class of the complaint that it was one. What is given a place has its volumes, the
-/// containers of a job that is through are stopped, a processor that was throttled runs at its speed again, and of the batch
-/// sizes that were tried one fits.
+/// Signatures that end a wait, with the class of the complaint. A scheduled pod has its volumes, the containers of a
+/// completed job are stopped, a throttled processor runs at full speed again, and one of the tried batch sizes fits.
 const WAITS: [(&str, &str); 12] = [
     ("another-port-taken", "port-in-use"),
     ("batch-size-found", "cuda-oom"),
@@ -34,22 +33,22 @@ const WAITS: [(&str, &str); 12] = [
     ("trial-finished", "loss-nan"),
 ];
 
-/// What a pod has in the end, and how it is told that it could not have it.
+/// Signatures of a pod that has its resource, with the text of the complaint that it lacked it.
 const HOUSED: [(&str, &str); 2] = [
     ("container-made", "FailedCreatePodSandBox"),
     ("settled-image", "Failed to pull image"),
 ];
 
-/// Twice as long as a scheduler waits at most before it tries again.
+/// Twice the maximum time that a scheduler waits between two tries.
 const TRIES: Duration = Duration::from_secs(600);
 
-/// How it is told that a node has no switches to manage.
+/// Texts for a node without switches to manage.
 const NO_SWITCHES: [&str; 2] = ["NVSwitch device information", "NVSwitch not detected"];
 
-/// What an interpreter says that does not find its program.
+/// Texts of an interpreter that does not find its program.
 const NEVER_RAN: [&str; 2] = [": can't open file '", ": can't find '__main__' module in '"];
 
-/// How trainers say that they go on without the step or the sample that made trouble.
+/// Texts of trainers that skip a step or sample and continue.
 const PASSED_OVER: [&str; 8] = [
     "ignoring corrupt",
     "skipping batch",
@@ -61,11 +60,11 @@ const PASSED_OVER: [&str; 8] = [
     "skipping updating",
 ];
 
-/// How Slurm says that it ends the processes of a step.
+/// Text of Slurm when it ends the processes of a step.
 const STEP_ENDS: &str = "Job step aborted: ";
 
-/// Whether nothing is told but of a file system that did not answer for a while, and then did again in the same log. Where
-/// anything else failed, waiting for it may be what it failed of.
+/// Returns true if the items concern only a file system that did not answer, and later answered again in the same
+/// log. If anything else failed, the wait may be its cause.
 pub(crate) fn answered_again(items: &[Item]) -> bool {
     let answers = |item: &&Item| item.sign.mark().is_some_and(answers_again);
     let answered = |log: usize| {
@@ -84,8 +83,8 @@ pub(crate) fn answered_again(items: &[Item]) -> bool {
         })
 }
 
-/// Turns what was overcome into noise. `seen` is in the order of its lines; `worked` is the last line that shows work, `lines`
-/// how many there are in all.
+/// Turns overcome complaints into noise. `seen` is in line order; `worked` is the last line that shows work, `lines`
+/// the number of lines.
 pub(crate) fn forgive(seen: &mut [Seen], worked: Option<u64>, lines: u64) {
     retried(seen, lines);
     passed_over(seen);
@@ -104,16 +103,16 @@ pub(crate) fn forgive(seen: &mut [Seen], worked: Option<u64>, lines: u64) {
     }
 }
 
-/// A complaint right before a line that says that it is tried again, in a log that goes on after it, was no failure.
+/// Silences a complaint right before a line that announces a retry, in a log that continues after it.
 fn retried(seen: &mut [Seen], lines: u64) {
     let says_so = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature.starts_with("retry"));
-    // One observation holds all repeats, so it stands for a stretch of lines.
+    // One observation holds all repeats, so it covers a range of lines.
     let retries: Vec<(u64, u64)> = seen
         .iter()
         .filter(|seen| seen.signs.iter().any(says_so) && seen.last_line < lines)
         .map(|seen| (seen.first_line, seen.last_line))
         .collect();
-    // Where a log ends with a retry, nobody knows whether it helped.
+    // If a log ends with a retry, its success is unknown.
     silence(seen, |seen, _| {
         let near = |(first, last): &(u64, u64)| *last > seen.last_line && first.saturating_sub(NEAR) <= seen.last_line;
         let itself = seen.retried && seen.last_line < lines;
@@ -121,7 +120,7 @@ fn retried(seen: &mut [Seen], lines: u64) {
     });
 }
 
-/// A complaint right before a line that says that the program goes on without what made trouble, or in that line.
+/// Silences a complaint in or right before a line that reports that the program skips the failed part and continues.
 fn passed_over(seen: &mut [Seen]) {
     let says_so = |sign: &Sign| {
         let text = sign.text.to_ascii_lowercase();
@@ -133,7 +132,7 @@ fn passed_over(seen: &mut [Seen]) {
         .map(|seen| seen.first_line)
         .collect();
     let Some(newest) = passed.last().copied() else { return };
-    // What fails after all may be what became of going on.
+    // A later failure may be the consequence of continuing.
     if seen
         .iter()
         .any(|seen| seen.first_line > newest && seen.signs.iter().any(Sign::is_root_mark))
@@ -146,7 +145,7 @@ fn passed_over(seen: &mut [Seen]) {
     });
 }
 
-/// What waited for a place, a volume, an image, memory that is enough or a port and got it, later in the same log, only had to wait.
+/// Silences complaints about a missing place, volume, image, memory or port that was obtained later in the same log.
 fn waited_for(seen: &mut [Seen]) {
     for (id, waited) in WAITS {
         got_it(seen, id, |sign| {
@@ -155,14 +154,15 @@ fn waited_for(seen: &mut [Seen]) {
     }
 }
 
-/// A pod that has a container has its sandbox, and one that has its image has pulled it, whatever kept it from that before.
+/// Silences a pod's earlier sandbox and image failures: one with a container has its sandbox, one with its image has
+/// pulled it.
 fn housed(seen: &mut [Seen]) {
     for (id, failed) in HOUSED {
         got_it(seen, id, |sign| sign.text.contains(failed));
     }
 }
 
-/// Silences complaints after which the signature of this id tells that they are over.
+/// Silences complaints before a line that the signature `id` matches.
 fn got_it(seen: &mut [Seen], id: &str, complains: impl Fn(&Sign) -> bool) {
     let told: Vec<(String, u64)> = seen
         .iter()
@@ -178,7 +178,7 @@ fn got_it(seen: &mut [Seen], id: &str, complains: impl Fn(&Sign) -> bool) {
     }
 }
 
-/// Whether two events may be of one image: containers of a pod have each their own.
+/// Returns true if two events may concern one image: containers of a pod each have their own.
 fn same_image(one: &str, other: &str) -> bool {
     let image = |text: &str| {
         let (_, rest) = text.split_once("image \"")?;
@@ -190,9 +190,9 @@ fn same_image(one: &str, other: &str) -> bool {
     }
 }
 
-/// What the scheduler tried again and told each time, and has not told for longer than it waits between two tries, came about.
-/// Not so for the kubelet: of what goes wrong with one pod it tells one event in five minutes after the first few, whichever
-/// that is, so the failure of a pull is old in a list while the pull still fails.
+/// Silences scheduling failures that repeated and were not reported for longer than the scheduler's retry interval:
+/// they were resolved. Not so for the kubelet: after a pod's first few failures it reports one event in five minutes,
+/// of any kind, so an old pull failure may still persist.
 fn no_longer_told(seen: &mut [Seen]) {
     silence(seen, |_, sign| {
         let class = sign.class().map_or("", |class| class.as_str());
@@ -200,8 +200,8 @@ fn no_longer_told(seen: &mut [Seen]) {
     });
 }
 
-/// How long before its list was printed an event was told for the last time: `FailedScheduling  18m (x2 over 20m)`. Only of what was told
-/// more than once is it known that it would be told again.
+/// Returns the age of the last occurrence of an event when its list was printed: `FailedScheduling  18m (x2 over
+/// 20m)`. None for a single occurrence, because only a repeated event would be reported again.
 fn told_before(text: &str) -> Option<Duration> {
     let (before, rest) = text.split_once(" (x")?;
     let repeated = rest.split_once(')')?.0.contains(" over ");
@@ -220,7 +220,8 @@ fn told_before(text: &str) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// A start that ended before the program ran, in a log in which it then ran: somebody corrected the command and started again.
+/// Silences a start that failed before the program ran, if it ran later in the log: the command was corrected and
+/// started again.
 fn started_again(seen: &mut [Seen]) {
     let ran = |sign: &Sign| {
         let packages = sign.field("packages").filter(|_| sign.is_root_mark());
@@ -235,7 +236,7 @@ fn started_again(seen: &mut [Seen]) {
     });
 }
 
-/// Who hides the GPUs from a program does not expect it to see any.
+/// Silences missing GPUs if they were hidden from the program on purpose.
 fn hidden_on_purpose(seen: &mut [Seen]) {
     let mut signs = seen.iter().flat_map(|seen| &seen.signs);
     if signs.any(|sign| sign.is_signed("gpus-hidden-on-purpose")) {
@@ -245,7 +246,8 @@ fn hidden_on_purpose(seen: &mut [Seen]) {
     }
 }
 
-/// A fabric manager that finds no switches ends, and its unit with it. What CUDA says of a fabric is for nobody to take back.
+/// Silences a fabric manager that ended because there are no switches, and its unit. CUDA's fabric errors are not
+/// silenced.
 fn nothing_to_manage(seen: &mut [Seen]) {
     let nothing = |sign: &Sign| {
         sign.is_signed("fabric-manager-nothing") && NO_SWITCHES.iter().any(|words| sign.text.contains(words))
@@ -257,8 +259,8 @@ fn nothing_to_manage(seen: &mut [Seen]) {
     }
 }
 
-/// A step that ends is killed by the scheduler itself: who is killed after that is no victim of the kernel, unless the job was
-/// at work again in between.
+/// Silences tasks that Slurm killed at the end of a step: they are no victims of the kernel, unless the job worked
+/// again in between.
 fn killed_with_the_step(seen: &mut [Seen], worked: Option<u64>) {
     let ends = |seen: &&Seen| seen.signs.iter().any(|sign| sign.text.contains(STEP_ENDS));
     let ends: Vec<[u64; 2]> = seen
@@ -274,7 +276,7 @@ fn killed_with_the_step(seen: &mut [Seen], worked: Option<u64>) {
     });
 }
 
-/// Who asks to end a job that is done asks for nothing.
+/// Silences the cancellation of a job that was already done.
 fn done_before(seen: &mut [Seen]) {
     let done: Vec<(String, u64)> = seen
         .iter()
@@ -288,7 +290,7 @@ fn done_before(seen: &mut [Seen]) {
     });
 }
 
-/// A complaint about the environment before work that then went on changed nothing.
+/// Silences environment complaints before later work.
 fn set_up(seen: &mut [Seen], worked: u64) {
     silence(seen, |seen, sign| {
         let setup = sign
@@ -298,7 +300,7 @@ fn set_up(seen: &mut [Seen], worked: u64) {
     });
 }
 
-/// What cannot be read and is no exception of the program, before work that then went on, was left out.
+/// Silences unreadable data without an exception before later work: it was skipped.
 fn left_out(seen: &mut [Seen], worked: u64) {
     silence(seen, |seen, sign| {
         let unread = sign

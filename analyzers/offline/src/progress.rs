@@ -1,25 +1,25 @@
-//! What lines say of the work itself: that it goes on, is through, or is tried again.
+//! Lines about the work itself: progress, completion and retries.
 
 use rankguard_faults::Observation;
 use rankguard_faults::line::{LineClock, clean, parse};
 use rankguard_model::Rank;
 
-/// One line that shows work.
+/// Line that shows work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkLine {
-    /// Its number, from 1.
+    /// Line number, from 1.
     pub(crate) line: u64,
-    /// The rank in its prefix.
+    /// Rank in its prefix.
     pub(crate) rank: Option<Rank>,
 }
 
-/// The rank in the prefix of a line.
+/// Returns the rank in the prefix of a line.
 pub(crate) fn labelled_rank(line: &str) -> Option<Rank> {
     let line = &line[..line.floor_char_boundary(2_000)];
     parse(&clean(line), &LineClock::default()).rank
 }
 
-/// A bar that reached its end: `100%|####| 227/227 [...]`.
+/// Returns true for a bar that reached its end: `100%|####| 227/227 [...]`.
 pub(crate) fn is_completion(line: &str) -> bool {
     let Some((_, rest)) = line.rsplit_once("100%|") else {
         return false;
@@ -34,10 +34,10 @@ pub(crate) fn is_completion(line: &str) -> bool {
     !total.is_empty() && done.trim() == total
 }
 
-/// One of these stands in every line that states the end of training, in the case that loggers write it.
+/// Substrings of which one occurs in every line that states the end of training, in the case that loggers use.
 const DONE_HINTS: [&str; 3] = ["raining", "RAINING", "stopped: `max_"];
 
-/// `[after training is done]`, `Training completed. Do not forget to share your model ...`.
+/// Returns true for `[after training is done]`, `Training completed. Do not forget to share your model ...`.
 pub(crate) fn is_done(line: &str) -> bool {
     if !DONE_HINTS.iter().any(|hint| line.contains(hint)) {
         return false;
@@ -65,7 +65,7 @@ pub(crate) fn is_done(line: &str) -> bool {
     })
 }
 
-/// Units in which work is measured.
+/// Units of training speed.
 const RATES: [&str; 8] = [
     "it/s",
     "s/it",
@@ -77,7 +77,7 @@ const RATES: [&str; 8] = [
     "s/sample",
 ];
 
-/// A line that training prints while it works: a step, an epoch or a bar together with a number.
+/// Returns true for a line that training prints while it works: a step, an epoch or a bar together with a number.
 pub(crate) fn is_progress(line: &str) -> bool {
     // A bar that was redrawn a thousand times is one line.
     let lower = line[..line.floor_char_boundary(2_000)].to_ascii_lowercase();
@@ -90,7 +90,7 @@ pub(crate) fn is_progress(line: &str) -> bool {
     let share = counts == 1 && lower.contains("%)");
     // `[120/500] loss_D: 1.02`
     let counted = (lower.contains("loss") || lower.contains("epoch")) && has_fraction(&lower);
-    // A bar that was cut off by a complaint on its own line had moved before.
+    // A bar that a complaint cuts off on its own line had moved before.
     let moved = lower.find("it/s").or_else(|| lower.find("s/it"));
     let error = ["error", "exception", "traceback", "file \"", "nan"]
         .iter()
@@ -100,7 +100,7 @@ pub(crate) fn is_progress(line: &str) -> bool {
     (bar || share || counted || counts >= 2) && lower.bytes().any(|b| b.is_ascii_digit()) && undisturbed
 }
 
-/// A number of a total: `120/500`.
+/// Returns true for a number of a total: `120/500`.
 fn has_fraction(line: &str) -> bool {
     line.match_indices('/').any(|(at, _)| {
         let before = line[..at].trim_end().ends_with(|c: char| c.is_ascii_digit());
@@ -108,7 +108,7 @@ fn has_fraction(line: &str) -> bool {
     })
 }
 
-/// `loss 0.31`, `Loss is 1.2483`: progress with a loss that is a number.
+/// Returns true for progress with a finite loss: `loss 0.31`, `Loss is 1.2483`.
 pub(crate) fn tells_finite_loss(line: &str) -> bool {
     let lower = line.to_ascii_lowercase();
     let number = |rest: &str| {
@@ -120,11 +120,11 @@ pub(crate) fn tells_finite_loss(line: &str) -> bool {
     lower.split("loss").skip(1).any(number) && !lower.contains("infinity")
 }
 
-/// A complaint of which the program itself says that it tries again, and not that it gave up. What then does fail says so
-/// in a complaint of its own.
+/// Returns true for a complaint after which the program itself reports a retry and not that it gave up. A retry that
+/// then fails logs a complaint of its own.
 pub(crate) fn is_retried(observation: &Observation) -> bool {
-    // What stands before a complaint speaks of it where it announces it, and in its own traceback; otherwise the retry that
-    // was told there is the one that it comes after.
+    // A line before a complaint concerns it only if it announces it, or within its own traceback; otherwise the retry
+    // reported there belongs to an earlier complaint.
     let traceback = observation
         .marks
         .iter()
@@ -148,7 +148,7 @@ pub(crate) fn is_retried(observation: &Observation) -> bool {
             "retries exhausted",
             "no more retries",
             "after retr",
-            // The last of them.
+            // The last retry.
             "retry(total=0",
         ])
 }

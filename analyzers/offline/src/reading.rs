@@ -1,4 +1,4 @@
-//! Reading: one stream of lines through triage, into signs that know their place.
+//! Reader of one stream: lines through triage, into signs with their place.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,40 +20,40 @@ use crate::stream::{ReadStream, Seen};
 use crate::tasks::forget_task_ranks;
 use crate::worker_failures::WorkerFailures;
 
-/// The job that offline logs belong to; there is no fleet to ask.
+/// Job of offline logs; there is no fleet to query.
 pub(crate) const JOB: &str = "job";
-/// Observations of one stream that are kept; a log with more has said the same often enough.
+/// Maximum number of observations of one stream; later ones are dropped as repetitive.
 const KEPT: usize = 20_000;
 
-/// Bytes after which it is asked again whether anybody needs to know what the lines say of progress.
+/// Block size, bytes, after which the need for progress lines is checked again.
 const STRETCH: usize = 64 << 10;
-/// Lines of progress behind a sign that are enough: nobody asks for more ([`crate::incident`]).
+/// Number of progress lines after a sign that suffices for all uses ([`crate::incident`]).
 const PROGRESS: usize = 16;
-/// Lines of progress with a rank that count as one without.
+/// Number of progress lines with a rank that count as one without.
 const NAMED_RANKS: usize = 32;
-/// Bytes of a line that are looked at for progress; triage reads the whole line.
+/// Maximum part of a line that is searched for progress, bytes; triage reads the whole line.
 const LINE_BYTES: usize = 10 << 20;
 
-/// What is known of a stream before its first line.
+/// Properties of a stream that are known before its first line.
 #[derive(Debug, Clone, Default)]
 pub struct Origin {
-    /// What people call it: its path, or the case's stream.
+    /// Display name: its path, or the case's stream.
     pub name: String,
-    /// The collector that would have read it; a job's log where nothing tells.
+    /// Source of the evidence; a job log if not set.
     pub source: Option<Source>,
-    /// The rank that wrote it, where one rank did.
+    /// Rank that wrote it, if it is one rank's.
     pub rank: Option<Rank>,
-    /// The node that wrote it.
+    /// Node that wrote it.
     pub node: Option<NodeId>,
-    /// When it was written, for a file whose lines have no clock of their own.
+    /// Time of writing, for a file without clocks in its lines.
     pub at: Option<Timestamp>,
-    /// What tells the year of clocks without one.
+    /// Hint for clocks without a year.
     pub year: Option<YearHint>,
-    /// How far the clock of its node is ahead of the reference, ns, where somebody measured it.
+    /// Measured lead of the node's clock over the reference, ns.
     pub ahead_ns: Option<i64>,
 }
 
-/// One stream while it is read.
+/// Reader of one stream.
 pub struct Reader {
     origin: Origin,
     source: Source,
@@ -65,23 +65,23 @@ pub struct Reader {
     records: RunRecords,
     failures: WorkerFailures,
     lines: u64,
-    /// Whether a launcher numbers the processes of a node.
+    /// True if a launcher numbers the processes of a node.
     has_local_ranks: bool,
-    /// The start of a line whose end has not arrived in a block.
+    /// Start of an incomplete line at the end of a block.
     partial: Option<Vec<u8>>,
-    /// The last line that triage had taken apart when it was last asked.
+    /// Number of the last line that triage had parsed at the previous block.
     last_read: u64,
     end_hints: [Finder<'static>; END_HINTS.len()],
     alarm_hints: [Finder<'static>; ALARM_HINTS.len()],
 }
 
 impl Reader {
-    /// A stream of which no line was read yet.
+    /// Creates a reader with the built-in signatures.
     pub fn new(origin: Origin) -> Self {
         Self::with(Matcher::builtin(), origin)
     }
 
-    /// The same with other signatures than the built-in ones.
+    /// Creates a reader with other signatures.
     pub fn with(matcher: Arc<Matcher>, origin: Origin) -> Self {
         let source = origin.source.unwrap_or(Source::JobLog);
         let stream = Stream {
@@ -112,12 +112,12 @@ impl Reader {
         }
     }
 
-    /// Lines read so far.
+    /// Returns the number of lines read so far.
     pub fn lines(&self) -> u64 {
         self.lines
     }
 
-    /// The next line, without its end.
+    /// Reads the next line, without its end.
     pub fn push(&mut self, line: &str) {
         self.look(line);
         for observation in self.triage.push(line, Timestamp(0)) {
@@ -125,9 +125,8 @@ impl Reader {
         }
     }
 
-    /// The next bytes: any number of lines, the first and the last of them in part. Bytes that are no text are taken as they
-    /// come. What lines say of progress is only looked at behind something that was taken apart, so that a healthy log costs
-    /// no more than its search.
+    /// Reads the next bytes: any number of lines, the first and the last possibly incomplete. Invalid UTF-8 is
+    /// accepted. Progress is only searched after a parsed line, so that a healthy log costs no more than its scan.
     pub fn push_block(&mut self, block: &[u8]) {
         let mut rest = block;
         while !rest.is_empty() {
@@ -141,7 +140,7 @@ impl Reader {
         }
     }
 
-    /// Looks for progress in bytes that triage has read.
+    /// Searches for progress in bytes that triage has read.
     fn follow(&mut self, stretch: &[u8]) {
         let mut lines = stretch;
         if let Some(mut line) = self.partial.take() {
@@ -158,7 +157,7 @@ impl Reader {
         let (lines, tail) = lines.split_at(memrchr(b'\n', lines).map_or(0, |at| at + 1));
         let before = std::mem::replace(&mut self.last_read, self.triage.last_read());
         let behind = self.progress.iter().rev().take_while(|work| work.line > self.last_read);
-        // Of ranks that are named, each has to be seen.
+        // With named ranks, each has to be seen.
         let enough = behind
             .map(|work| if work.rank.is_some() { 1 } else { NAMED_RANKS })
             .sum::<usize>();
@@ -178,7 +177,7 @@ impl Reader {
         }
     }
 
-    /// Reads the records of starts and ends in some whole lines that are not looked at one by one.
+    /// Reads the records of starts and ends in complete lines without examining each line.
     fn read_records(&mut self, lines: &[u8]) {
         let mut starts = BTreeSet::new();
         let behind_alarm: &[Finder<'_>] = if self.last_read > 0 { &self.alarm_hints } else { &[] };
@@ -204,7 +203,7 @@ impl Reader {
         self.look(&String::from_utf8_lossy(line));
     }
 
-    /// Counts a line, and notes what it says of progress.
+    /// Counts a line, and records its progress.
     fn look(&mut self, line: &str) {
         self.lines += 1;
         if is_progress(line) {
@@ -223,7 +222,7 @@ impl Reader {
         self.failures.read(self.lines, line);
     }
 
-    /// The stream, once its last line was read.
+    /// Ends the stream and returns it.
     pub fn finish(mut self) -> ReadStream {
         if let Some(line) = self.partial.take() {
             self.look_at(&line);
@@ -277,7 +276,7 @@ impl Reader {
         });
     }
 
-    /// A moment of the writer's clock on the reference clock.
+    /// Converts a time of the writer's clock to the reference clock.
     fn corrected(&self, at: Timestamp) -> Timestamp {
         Timestamp(at.0.saturating_sub(self.origin.ahead_ns.unwrap_or(0)))
     }

@@ -13,55 +13,56 @@ use crate::incident;
 use crate::reading::{Origin, Reader};
 use crate::verdicts::{OfflineCase, conclude};
 
-/// One case with its streams. Other fields are not read: they may hold its answer.
+/// Case with its streams. Other fields are ignored: they may hold the expected answer.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Record {
-    /// Its id, unique in its file.
+    /// Case id, unique in its file.
     pub id: String,
-    /// Its logs.
+    /// Logs of the case.
     pub sources: Vec<RecordStream>,
 }
 
-/// One log of a case.
+/// Log of a case.
 #[derive(Debug, Clone, Deserialize)]
 pub struct RecordStream {
-    /// `rank-stderr`, `kmsg`, `scheduler`, `launcher`, `agent-event` or `nccl-debug`; anything else is read as a job's log.
+    /// `rank-stderr`, `kmsg`, `scheduler`, `launcher`, `agent-event` or `nccl-debug`; any other kind is read as a job
+    /// log.
     #[serde(default)]
     pub kind: String,
-    /// The rank that wrote it, where one rank did.
+    /// Rank that wrote it, if it is one rank's.
     #[serde(default)]
     pub rank: Option<u32>,
-    /// The node that wrote it, where the log tells.
+    /// Node that wrote it, if known.
     #[serde(default)]
     pub node: Option<String>,
-    /// Its lines without their ends.
+    /// Lines without their ends.
     pub lines: Vec<String>,
 }
 
-/// Why a line is no case.
+/// Error of parsing a case.
 #[derive(Debug, Error)]
 pub enum RecordError {
-    /// It is not JSON at all.
+    /// The line is not JSON.
     #[error("column {column}: not JSON: {what}; write one object a line")]
     Json {
-        /// Where, from 1.
+        /// Column of the error, from 1.
         column: usize,
-        /// What the reader says.
+        /// Message of the JSON parser.
         what: String,
     },
     /// A field is absent or of another type.
     #[error("{what}; a case is {{\"id\", \"sources\": [{{\"kind\", \"rank\", \"node\", \"lines\"}}]}}")]
     Field {
-        /// What the reader says; it names the field.
+        /// Message of the JSON parser; it names the field.
         what: String,
     },
 }
 
 impl Record {
-    /// Reads one line of a file of cases.
+    /// Parses one line of a file of cases.
     pub fn parse(line: &str) -> Result<Self, RecordError> {
         serde_json::from_str(line).map_err(|error| {
-            // The reader's own place is within the line, which the caller names.
+            // The parser's own line number is always 1; the caller adds the real one.
             let what = error.to_string();
             let what = what.split(" at line ").next().unwrap_or_default().to_owned();
             if error.is_data() {
@@ -75,13 +76,12 @@ impl Record {
         })
     }
 
-    /// What its streams say. There is an answer for every case: `none` where nothing failed, `unknown` where nothing
-    /// tells what did.
+    /// Classifies the case. Every case has an answer: `none` if nothing failed, `unknown` if the cause is unknown.
     pub fn classify(self) -> OfflineCase {
         self.classify_with(Catalogue::builtin(), &Matcher::builtin())
     }
 
-    /// The same with another catalogue than the built-in one, and its signatures.
+    /// Classifies the case with another catalogue than the built-in one, and its signatures.
     pub fn classify_with(self, catalogue: &Catalogue, matcher: &Arc<Matcher>) -> OfflineCase {
         let id = self.id.clone();
         let moments = self

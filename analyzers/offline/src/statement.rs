@@ -1,4 +1,4 @@
-//! Statements of an outcome in plain words: `Job 'a1' succeeded`, `experiment finished, status: SUCCESS`,
+//! Outcomes stated in plain words: `Job 'a1' succeeded`, `experiment finished, status: SUCCESS`,
 //! `{"event": "job_state", "state": "SUCCEEDED"}`. The subject has to be the run, not a step of it.
 
 use crate::outcome::RunResult;
@@ -19,7 +19,7 @@ const RUNS: [&str; 12] = [
     "training",
 ];
 
-/// Words before them that make a part or a preparation of it.
+/// Words before them that denote a part or a preparation of it.
 const PARTS: [&str; 10] = [
     "data",
     "dry",
@@ -33,7 +33,7 @@ const PARTS: [&str; 10] = [
     "warm",
 ];
 
-/// Words that stand between a run and what it did.
+/// Words between a run and its outcome.
 const BETWEEN: [&str; 8] = ["has", "is", "was", "now", "been", "successfully", "loop", "process"];
 
 const ENDED: [&str; 5] = ["completed", "finished", "succeeded", "complete", "done"];
@@ -44,10 +44,10 @@ const DOUBT: [&str; 9] = [
     "not", "error", "errors", "failed", "failures", "before", "until", "if", "when",
 ];
 
-/// Words of a line that are looked at.
+/// Maximum number of words used of a line.
 const WORDS: usize = 40;
 
-/// The outcome that a line in lower case states of a run.
+/// Returns the outcome that a lower-case line states for a run.
 pub(crate) fn statement(lower: &str) -> Option<RunResult> {
     // `job_state` is a field of a job, and `run_12` the name of a run.
     let fields = words(lower, |c| !c.is_ascii_alphanumeric());
@@ -62,7 +62,7 @@ fn words(lower: &str, splits: impl Fn(char) -> bool) -> Vec<&str> {
         .collect()
 }
 
-/// A field of a run: `status: SUCCESS`.
+/// Parses a field of a run: `status: SUCCESS`.
 fn field(words: &[&str]) -> Option<RunResult> {
     let at = words
         .windows(2)
@@ -80,7 +80,7 @@ fn is_value(word: &str) -> bool {
     GOOD.contains(&word) || BAD.contains(&word)
 }
 
-/// A sentence about a run: `Run 12 has finished`.
+/// Parses a sentence about a run: `Run 12 has finished`.
 fn sentence(words: &[&str]) -> Option<RunResult> {
     if words.iter().any(|word| DOUBT.contains(word)) {
         return None;
@@ -88,7 +88,7 @@ fn sentence(words: &[&str]) -> Option<RunResult> {
     let done = |at: usize| {
         let part = at.checked_sub(1).is_some_and(|before| PARTS.contains(&words[before]));
         let mut rest = words[at + 1..].iter();
-        // The number or the name of the run.
+        // Skips the number or name of the run.
         let ended = rest.find(|word| !BETWEEN.contains(word) && !word.bytes().any(|b| b.is_ascii_digit()));
         !part && ended.is_some_and(|word| ENDED.contains(word))
     };

@@ -1,4 +1,4 @@
-//! A log that was read: what was seen in it, and where.
+//! Result of reading a log: observations with their place, progress and run records.
 
 use rankguard_diagnosis::Sign;
 use rankguard_model::{NodeId, Rank, Source, Timestamp};
@@ -6,43 +6,43 @@ use rankguard_model::{NodeId, Rank, Source, Timestamp};
 use crate::outcome::RunRecords;
 use crate::progress::WorkLine;
 
-/// One log that was read.
+/// Log that was read.
 #[derive(Debug)]
 pub struct ReadStream {
-    /// What people call it: its path, or the case's stream.
+    /// Display name: its path, or the case's stream.
     pub name: String,
     pub(crate) source: Source,
     pub(crate) rank: Option<Rank>,
     pub(crate) node: Option<NodeId>,
-    /// Whether its clock was corrected by a measured offset.
+    /// True if its clock was corrected by a measured offset.
     pub(crate) measured: bool,
-    /// What was seen, in the order of the lines.
+    /// Observations, in line order.
     pub(crate) seen: Vec<Seen>,
-    /// Lines that show that work went on, by number, from 1: behind every sign as many as anybody asks for.
+    /// Lines that show work; after every sign at least as many as any use needs.
     pub(crate) progress: Vec<WorkLine>,
-    /// Lines that show that a stretch of work was completed, by number.
+    /// Numbers of lines that show completed work.
     pub(crate) completed: Vec<u64>,
-    /// The last line, by number, that tells a loss which is a number.
+    /// Number of the last line with a finite loss.
     pub(crate) finite_loss: Option<u64>,
     /// Records of starts and ends of runs.
     pub(crate) records: RunRecords,
-    /// Lines in all.
+    /// Number of lines.
     pub(crate) lines: u64,
 }
 
-/// One observation with its place.
+/// Observation with its place.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     pub(crate) signs: Vec<Sign>,
-    /// Its first and last line, from 1.
+    /// First and last line, from 1.
     pub(crate) first_line: u64,
     pub(crate) last_line: u64,
-    /// The deciding line.
+    /// Number of the deciding line.
     pub(crate) key_line: u64,
-    /// Wall clock, where the line tells it.
+    /// Wall clock, if the line has one.
     pub(crate) wall: Option<Timestamp>,
-    /// A clock that only this stream's lines share: the wall, or time since boot.
+    /// Clock shared by this stream's lines only: the wall clock, or time since boot.
     pub(crate) own_clock: Option<Timestamp>,
-    /// Whether the program itself says that it tries again.
+    /// True if the program itself reports a retry.
     pub(crate) retried: bool,
 }

@@ -1,4 +1,4 @@
-//! Tasks of `srun` that are launchers: below a launcher with ranks of its own, the number of a task is no rank.
+//! Tasks of `srun` that are launchers: below a launcher with its own ranks, the number of a task is not a rank.
 
 use rankguard_diagnosis::{Sign, What};
 use rankguard_model::{Entity, Fields, JobId};
@@ -6,10 +6,10 @@ use rankguard_model::{Entity, Fields, JobId};
 use crate::reading::JOB;
 use crate::stream::Seen;
 
-/// How `srun` begins its reports of tasks.
+/// Start of `srun`'s reports of tasks.
 const REPORT: &str = "srun: error: ";
 
-/// Takes the rank out of reports of tasks.
+/// Removes the rank from reports of tasks.
 pub(crate) fn forget_task_ranks(seen: &mut [Seen]) {
     let signs = seen.iter_mut().flat_map(|seen| &mut seen.signs);
     signs.filter(|sign| is_report(sign)).for_each(forget_rank);

@@ -1,4 +1,4 @@
-//! Verdicts: an incident through the engines, as a case for people and machines.
+//! Verdicts: runs an incident through the engines and returns a case.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,81 +12,79 @@ use crate::incident::{Incident, Item};
 use crate::overcome;
 use crate::reading::JOB;
 
-/// Lines that a case quotes at most.
+/// Maximum number of quoted lines in a case.
 const KEY_LINES: usize = 8;
-/// A symptom or an ending that a signature is less sure of than this is no failure by itself.
+/// Minimum confidence of a symptom or an outcome that is a failure by itself.
 const WORTH_A_CASE: f64 = 0.3;
 
-/// One failure found in logs.
+/// Failure found in logs.
 #[derive(Debug, Clone, Serialize)]
 pub struct OfflineCase {
-    /// The case's id where the input has one, else the log of the first cause.
+    /// Id of the case if the input has one, else the log of the first cause.
     pub id: String,
-    /// The failure class, `none` or `unknown`.
+    /// Failure class, `none` or `unknown`.
     pub class: String,
-    /// Where the failure sits.
+    /// Layer of the failure.
     pub layer: String,
-    /// How bad it is.
     pub severity: Severity,
-    /// Whom the case blames, in words.
+    /// Blamed entity, in words.
     pub blamed: String,
-    /// The rank that failed first, where that is known.
+    /// Rank that failed first, if known.
     pub root_rank: Option<Rank>,
-    /// The node that is to blame, where that is known.
+    /// Blamed node, if known.
     pub root_node: Option<NodeId>,
-    /// How sure the verdict is, 0 to 1.
+    /// Confidence of the verdict, 0 to 1.
     pub confidence: f64,
-    /// When the first cause happened, where its log tells.
+    /// Time of the first cause, if its log has a clock.
     pub first_at: Option<String>,
-    /// The lines that decide, first cause first.
+    /// Deciding lines, first cause first.
     pub key_lines: Vec<KeyLine>,
     /// Taxonomy id to category ids.
     pub taxonomies: Shared<BTreeMap<String, Vec<String>>>,
     /// Id of the first action.
     pub action: String,
-    /// The action as an instruction.
+    /// Action as an instruction.
     pub advice: String,
-    /// Ids of the sources that recommend it; empty when it is our own inference.
+    /// Ids of the sources that recommend it; empty if it is this project's inference.
     pub recommended_by: Vec<String>,
-    /// What else it might be.
+    /// Other possible classes.
     pub alternatives: Vec<Alternative>,
-    /// Why, one sentence each.
+    /// Reasoning, one sentence each.
     pub reasoning: Vec<String>,
-    /// What evidence clears it.
+    /// Clearing condition of the case.
     pub clears: String,
 }
 
-/// A line that decides.
+/// Deciding line of a case.
 #[derive(Debug, Clone, Serialize)]
 pub struct KeyLine {
-    /// The log it stands in.
+    /// Log with the line.
     pub file: String,
-    /// Which of the incident's logs that is, from 0.
+    /// Index of the log in the incident, from 0.
     pub stream: usize,
-    /// Its number there, from 1; 0 for a file that has no lines.
+    /// Line number, from 1; 0 for a file without lines.
     pub line: u64,
-    /// Its part in the failure.
+    /// Role in the failure.
     pub role: Role,
-    /// What it says, without its prefixes.
+    /// Message, without prefixes.
     pub text: String,
 }
 
-/// Another class that was considered.
+/// Other class that was considered.
 #[derive(Debug, Clone, Serialize)]
 pub struct Alternative {
-    /// Its failure class.
     pub class: String,
-    /// How sure, 0 to 1.
+    /// Confidence of the class, 0 to 1.
     pub confidence: f64,
 }
 
 impl OfflineCase {
-    /// Whether something failed.
+    /// Returns true if something failed.
     pub fn is_failure(&self) -> bool {
         self.class != "none"
     }
 
-    /// The answer where nothing failed.
+    /// Returns the case for input without a failure.
     pub(crate) fn none(id: String) -> Self {
         Self {
             id,
@@ -110,7 +108,7 @@ impl OfflineCase {
     }
 }
 
-/// The case of an incident by a catalogue; nothing where nothing failed.
+/// Returns the case of an incident by a catalogue; none if nothing failed.
 pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCase> {
     let signs: Vec<Shared<Sign>> = incident.items.iter().map(|item| item.sign.clone().into()).collect();
     let job = JobId::from(JOB);
@@ -177,7 +175,7 @@ pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCas
     })
 }
 
-/// How many different failures the signs speak of: two that say little by themselves say something together.
+/// Counts the different failure classes of the signs: two weak ones together are significant.
 fn witnesses(signs: &[Shared<Sign>]) -> usize {
     let marks = signs
         .iter()
@@ -186,7 +184,7 @@ fn witnesses(signs: &[Shared<Sign>]) -> usize {
     marks.map(|mark| &mark.class).collect::<BTreeSet<_>>().len()
 }
 
-/// What the order of the signs rests on, where it rests on clocks that nobody compared.
+/// Returns a caveat if the order of the signs rests on unmeasured clocks.
 fn doubt_of_clocks(incident: &Incident) -> Option<String> {
     let nodes = incident.unmeasured_clocks();
     (!nodes.is_empty()).then(|| {
@@ -198,7 +196,7 @@ fn doubt_of_clocks(incident: &Incident) -> Option<String> {
     })
 }
 
-/// Adds a case, or counts it where the same log told the same of the same part before: a fault that repeats is one case.
+/// Adds a case, or a note to an equal one of the same log and entity: a fault that repeats is one case.
 pub fn add(cases: &mut Vec<OfflineCase>, case: OfflineCase) {
     let same = |known: &&mut OfflineCase| {
         known.id == case.id
@@ -254,7 +252,7 @@ fn place(incident: &Incident, item: &Item) -> (String, u64) {
     )
 }
 
-/// Whom the case blames, without the names that offline logs do not know.
+/// Returns the blamed entity in words, without the names that offline logs lack.
 fn name(entity: &Entity, layer: &str) -> String {
     let of = |node: &NodeId| {
         if node.as_str().is_empty() {

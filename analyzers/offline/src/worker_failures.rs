@@ -16,18 +16,18 @@ use rankguard_model::{Entity, NodeId, Rank, Timestamp};
 
 use crate::stream::Seen;
 
-/// Failures that are kept: more workers than any summary lists.
+/// Maximum number of failures; no summary lists more workers.
 const KEPT: usize = 65_536;
 
-/// The summaries of one stream.
+/// Summaries of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerFailures {
     open: Summary,
-    /// By the first line of each.
+    /// Completed summaries, by first line.
     done: Vec<Summary>,
 }
 
-/// One worker, as far as its lines were read.
+/// Summary of one worker, as far as its lines were read.
 #[derive(Debug, Default)]
 struct Summary {
     /// Line numbers, from 1; 0 before the first.
@@ -39,9 +39,9 @@ struct Summary {
 }
 
 impl WorkerFailures {
-    /// Takes a line where it is a field of a summary.
+    /// Reads a line if it is a field of a summary.
     pub(crate) fn read(&mut self, number: u64, line: &str) {
-        // Most lines are none: nothing is taken apart for them.
+        // Most lines are no field; they are not parsed.
         let is_open = self.open.first_line > 0;
         if !(line.contains(" : ") || is_open && line.contains("error_file: ")) {
             return;
@@ -78,8 +78,8 @@ impl WorkerFailures {
         }
     }
 
-    /// Gives what was seen the moments and nodes that the summaries tell: lines of a summary its own, and whatever a rank wrote
-    /// the node on which that rank failed.
+    /// Sets times and nodes from the summaries: the time for the lines of a summary, the node for all lines of a
+    /// rank.
     pub(crate) fn place(&mut self, seen: &mut [Seen]) {
         self.close();
         let hosts: BTreeMap<Rank, &NodeId> = self
@@ -117,7 +117,7 @@ fn set_node(sign: &mut Sign, hosts: &BTreeMap<Rank, &NodeId>) {
     }
 }
 
-/// A host as the launcher names it, without its domain.
+/// Returns the host name of a launcher without its domain.
 fn host(text: &str) -> Option<NodeId> {
     let name = text.split_whitespace().next()?;
     let is_address = name.bytes().all(|b| b.is_ascii_digit() || b == b'.');

@@ -1,4 +1,4 @@
-//! What the logs of several ranks tell only together: who was late, who had another tensor, and what all of them met.
+//! Facts that only the logs of several ranks show together: late ranks, different tensors, common failures.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn ranks_wait_for_one_that_was_busy_for_longer_than_they_may() {
         "{:?}",
         found.reasoning
     );
-    // Within the limit that was told, by nobody that is named, and by whoever complains itself.
+    // Below the reported limit, by an unnamed rank, and by the complaining rank itself.
     let nobody = format!("moved done after 4106.03s\n[rank3] {waits}");
     assert_eq!(case(vec![stream("launcher", None, &nobody)]).class, "nccl-timeout");
     let all =
@@ -51,7 +51,7 @@ fn ranks_that_speak_of_tensors_of_different_size_run_different_collectives() {
     };
     assert_eq!(named(&job(1 << 28, 1 << 27)), ("collective-mismatch", "user-code"));
     assert_ne!(job(1 << 27, 1 << 27).class, "collective-mismatch");
-    // Ranks that list their tensors say it of several.
+    // Ranks that list their tensors log several sizes.
     let list =
         |rank: u32| format!("rank {rank} reduces a tensor of 16 elements\nrank {rank} reduces a tensor of 8 elements");
     let died = "Caught signal 11 (Segmentation fault: address not mapped to object)";

@@ -1,8 +1,8 @@
-//! Small cases of several streams, of the classes that labelled excerpts have once or never, and logs of jobs that did not
-//! fail: which class each is, and in which layer it sits.
+//! Small cases of several streams, in classes that labelled excerpts have once or never, and logs of jobs that did
+//! not fail: expected class and layer of each.
 //!
-//! They were written before a rule was looked at for them. What they measured then stands in `SPECIFICATION.md`; the floors
-//! hold what was reached after their misses were read. A miss that is a matter of opinion stays a miss.
+//! They were written before their rules were examined. The first measurement is in `SPECIFICATION.md`; the floors are
+//! the values reached after their misses were read. A miss that is a matter of opinion remains a miss.
 #![allow(
     clippy::print_stderr,
     reason = "a test says what it measured, and which cases it missed"
@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use common::{case, named, stream};
 
-/// What at least must be right, of the failures and of the jobs that did not fail.
+/// Minimum share of correct answers, for failures and for jobs that did not fail.
 const CLASS: f64 = 0.95;
 const LAYER: f64 = 0.97;
 const SILENT: f64 = 0.96;

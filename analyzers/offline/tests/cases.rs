@@ -1,4 +1,4 @@
-//! Small cases of one log each or a few, as people send them: what they are, where they sit, who was first.
+//! Small cases of one log or a few, as users submit them: expected class, layer and first rank.
 
 mod common;
 
@@ -168,7 +168,7 @@ fn a_traceback_whose_head_was_cut_off_still_says_whose_code_failed() {
     flat.grad.mul_(1. / scale)
 RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu"#;
     assert_eq!(named(&alone(text)), ("device-mismatch", "framework"));
-    // A stack that a warning prints ends in no exception.
+    // A stack printed by a warning ends in no exception.
     let stack = "  File \"/home/u/train.py\", line 3, in step\n    y = model(x)\nEpoch: 3";
     assert_eq!(named(&alone(stack)).0, "none");
 }
@@ -259,7 +259,7 @@ Missing ranks:
         (late.class.as_str(), late.root_rank),
         ("hang-stalled-ranks", Some(rankguard_model::Rank(1)))
     );
-    // Of one kind they may come in any order, and who is late is not known.
+    // Tensors of one kind may come in any order, so the late rank is unknown.
     let any_order = alone(&stall.replace("broadcast.step", "allreduce.tail.weight"));
     assert_eq!(
         (any_order.class.as_str(), any_order.root_rank),

@@ -1,4 +1,5 @@
-//! Which of several complaints is the cause, and what a log itself shows as no failure at all.
+//! Choice of the cause among several complaints, and complaints that the log itself shows as no
+//! failure.
 
 use rankguard_offline::{Record, RecordStream};
 
@@ -23,7 +24,7 @@ fn a_kernel_that_panics_over_its_machine_follows_from_the_machine() {
     let panic = "[ 88.100010] Kernel panic - not syncing: Fatal machine check";
     assert_eq!(class_in("kmsg", &format!("{check}\n{panic}")), "cpu-hardware-error");
     assert_eq!(class_in("kmsg", panic), "kernel-crash");
-    // Nobody knows what raised it, so it explains nothing.
+    // Its origin is unknown, so it explains nothing.
     let unknown = "[ 88.100000] Dazed and confused, but trying to continue";
     assert_eq!(class_in("kmsg", &format!("{unknown}\n{panic}")), "kernel-crash");
 }
@@ -34,7 +35,7 @@ fn a_name_without_an_address_is_why_nobody_met_under_it() {
     let met =
         "[E socket.cpp:610] [c10d] The client socket has failed to connect to any network address of (head-0, 50176).";
     assert_eq!(class(&format!("{name}\n{met}")), "dns-failure");
-    // A host without such an address says the same and goes on, or was refused at another one.
+    // A host without such an address logs the same and continues, or was refused at another one.
     assert_eq!(class(name), "none");
     let refused = "[W socket.cpp:601] [c10d] The client socket has failed to connect to [head-0]:50176 (errno: 111 - Connection refused).";
     assert_eq!(class(&format!("{name}\n{refused}\n{met}")), "rendezvous-failure");
@@ -85,7 +86,7 @@ fn a_warning_explains_the_exception_that_tells_less() {
     let raised = "IndexError: index out of range in self";
     assert_eq!(class(long), "none");
     assert_eq!(class(&format!("{long}\n{raised}")), "bad-sample");
-    // An exception with a meaning of its own needs no explanation.
+    // A specific exception needs no explanation.
     let memory = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.";
     assert_eq!(class(&format!("{long}\n{memory}")), "cuda-oom");
 }
@@ -99,7 +100,7 @@ fn weights_that_were_taken_without_all_fitting_are_not_what_ended_the_program() 
 AttributeError: 'Parallel' object has no attribute 'reducer'";
     assert_eq!(class(told), "checkpoint-mismatch");
     assert_eq!(class(&format!("{told}\n{raised}")), "attribute-error");
-    // A strict load raises it, and whatever is raised on the way out follows from it.
+    // A strict load raises it, and exceptions during shutdown follow from it.
     let strict = format!(
         "Traceback (most recent call last):
   File \"tools/train.py\", line 80, in build

@@ -1,5 +1,5 @@
-//! Where a failure sits and whose it is, where the class alone does not tell: who speaks, who is silent, what was running, and
-//! what has not been told again.
+//! Layer and owner of failures whose class alone does not determine them: reporting and silent ranks, running code,
+//! and complaints that did not repeat.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn nobody_met_because_a_process_of_the_framework_ended_itself() {
     assert_eq!(named(&of("launcher", late)), ("rendezvous-failure", "network"));
     let both = format!("{check}\n{late}");
     assert_eq!(named(&of("launcher", &both)), ("rendezvous-failure", "framework"));
-    // Nothing else is told: the check is what failed.
+    // Without other evidence, the check is the failure.
     assert_eq!(of("launcher", check).class, "framework-bug");
 }
 
@@ -57,7 +57,7 @@ fn more_ranks_than_gpus_are_the_programs() {
         let first = stream("rank-stderr", Some(0), other);
         case(vec![first, stream("rank-stderr", Some(1), none)])
     };
-    // The first rank worked until its launcher took it down.
+    // The first rank worked until its launcher ended it.
     let ended = "FatalError: `Termination signal` is detected by the operating system.";
     assert_eq!(named(&beside(ended)), ("gpu-not-visible", "user-code"));
     assert_eq!(named(&beside(none)), ("gpu-not-visible", "platform"));
@@ -92,7 +92,7 @@ fn the_one_rank_that_tells_of_no_lost_peer_is_the_peer() {
         of("launcher", &lines.join("\n")).root_rank
     };
     assert_eq!(of(&[0, 1, 3]), Some(Rank(2)));
-    // Two may be missing, or nobody, or too few speak.
+    // Two ranks may be missing, or none, or too few report.
     assert_eq!(of(&[0, 1, 4]), None);
     assert_eq!(of(&[0, 1, 2]), None);
     assert_eq!(of(&[0, 2]), None);
@@ -147,7 +147,7 @@ fn a_start_without_its_program_was_corrected_where_the_program_then_ran() {
     let ran = "Traceback (most recent call last):\n  File \"train.py\", line 8, in main\n    print(model.inner)\nAttributeError: 'Wrapped' object has no attribute 'inner'";
     assert_eq!(of("rank-stderr", absent).class, "file-not-found");
     assert_eq!(of("rank-stderr", &format!("{absent}\n{ran}")).class, "attribute-error");
-    // A launcher raises over it in its own code.
+    // A launcher raises above it in its own code.
     let launcher = ran.replace("train.py", "/opt/venv/lib/python3.9/site-packages/torch/run.py");
     assert_eq!(
         of("rank-stderr", &format!("{absent}\n{launcher}")).class,
@@ -244,7 +244,7 @@ fn a_file_that_a_framework_wrote_in_between_is_the_frameworks_to_find() {
     with _open_file_like(f, 'rb') as opened_file:
 FileNotFoundError: [Errno 2] No such file or directory: '/home/u/__temp_weights.ckpt'"#;
     assert_eq!(named(&of("rank-stderr", lost)), ("file-not-found", "framework"));
-    // A name that somebody chose, and a folder for what is there for a while, say nothing.
+    // A name that the user chose, and a temporary folder, are no evidence.
     let chosen = lost.replace("/home/u/__temp_weights.ckpt", "/tmp/u/base.ckpt");
     assert_eq!(named(&of("rank-stderr", &chosen)), ("file-not-found", "user-code"));
 }
@@ -265,7 +265,7 @@ EDAC MC0: 1 CE memory scrubbing error on CPU_SrcID#0_Ha#0_Chan#2_DIMM#0 (channel
     };
     assert_eq!(beside("epoch 1 loss 0.7\ntraining done"), "none");
     assert_ne!(beside("epoch 1 loss 0.7\nBus error (core dumped)"), "none");
-    // Nobody shows that anything worked.
+    // No line shows work.
     assert_ne!(of("kmsg", corrected).class, "none");
 }
 
@@ -303,7 +303,7 @@ fn a_kernel_that_stops_in_a_driver_is_the_platforms() {
     let placed = |place: &str| of("kmsg", &oops(place)).layer;
     assert_eq!(placed("_nv031695rm+0x79/0x940 [nvidia]"), "platform");
     assert_eq!(placed("hmgrtable_free_handle+0x91/0xa0"), "hardware");
-    // The stack of a mere warning names drivers, too.
+    // The stack of a mere warning names drivers too.
     let warning = "[  9.1] WARNING: CPU: 3 PID: 77 at net/core/dev.c:2111 run+0x1/0x9\n[  9.2] RIP: 0010:mlx5e_open+0x4/0x80 [mlx5_core]";
     assert_eq!(of("kmsg", warning).class, "none");
 }
@@ -413,7 +413,7 @@ fn a_file_that_another_rank_removed_first_was_raced_for() {
     };
     assert_eq!(raised("[rank3]: ", "os.remove(path)"), "race-on-shared-filesystem");
     assert_eq!(raised("[rank3]: ", "open(path)"), "file-not-found");
-    // One process that removes what is not there has nobody to race with.
+    // A single process that removes an absent file has no rival.
     assert_eq!(raised("", "os.remove(path)"), "file-not-found");
 }
 
@@ -437,7 +437,7 @@ fn what_a_shell_cannot_run_after_the_program_failed_did_not_fail_it() {
         of("rank-stderr", &format!("{shell}\n{failed}")).class,
         "environment-setup-error"
     );
-    // The shell fails twice, and the first is why.
+    // The shell fails twice, and the first failure is the reason.
     let module = "environment: line 17: /usr/share/lmod/lmod/libexec/lmod: No such file or directory";
     let both = format!("{module}\nslurm_script: line 8: mpirun: command not found");
     assert_eq!(named(&of("scheduler", &both)), ("environment-setup-error", "platform"));

@@ -1,4 +1,4 @@
-//! Runs that ended well beside runs that failed: what a stated end, and work after an alarm, mean for the verdict.
+//! Runs that ended well and runs that failed: effect of a stated end, and of work after an alarm, on the verdict.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use rankguard_model::Rank;
 use rankguard_offline::{Record, RecordStream};
 
-/// One log with the answer of the person who wrote it.
+/// Log with the answer of its author.
 struct Labelled {
     id: String,
     class: String,
@@ -42,7 +42,7 @@ fn labelled(text: &str) -> Vec<Labelled> {
     all
 }
 
-/// Silent, named and with the right first rank, each with its total.
+/// Counts of silent answers, correct classes and correct first ranks, each with its total.
 #[derive(Debug, Default, PartialEq)]
 struct Score {
     silent: (usize, usize),
@@ -88,7 +88,7 @@ fn open_logs_are_silent_where_runs_ended_well_and_named_where_not() {
     assert_eq!(score.root, (11, 11));
 }
 
-/// The right class in a bin of confidence: lower edge, upper edge.
+/// Confidence bins for correct classes: lower edge, upper edge.
 const BINS: [(f64, f64); 4] = [(0.0, 0.5), (0.5, 0.7), (0.7, 0.85), (0.85, 1.0)];
 
 #[test]

@@ -1,4 +1,5 @@
-//! What a log shows as overcome: told long ago, corrected, waited for, or said by somebody whom nobody was left to hear.
+//! Complaints that a log shows as overcome: reported long ago, corrected, waited for, or written after the peer had
+//! ended.
 
 mod common;
 
@@ -21,9 +22,9 @@ fn what_kubernetes_has_not_told_again_came_about() {
     assert_eq!(told("18m (x2 over 19m)"), "none");
     assert_eq!(told("2d3h (x9 over 2d4h)"), "none");
     assert_ne!(told("90s (x12 over 13m)"), "none");
-    // Told once, and perhaps never tried again.
+    // Reported once, and perhaps never tried again.
     assert_ne!(told("18m"), "none");
-    // The kubelet keeps most of what it would repeat to itself.
+    // The kubelet suppresses most repeats.
     let pull = "  Warning  Failed  43m (x4 over 45m)  kubelet  Error: ErrImagePull";
     assert_eq!(named(&of("scheduler", pull)), ("k8s-image-pull", "platform"));
 }
@@ -74,7 +75,7 @@ fn who_talks_to_somebody_who_left_has_not_failed() {
         raised(&worker, "ConnectionRefusedError: [Errno 111] Connection refused"),
         "none"
     );
-    // The trainer that asks a worker misses what it was to train with.
+    // A trainer that requests data from a worker lacks its input.
     assert_ne!(
         raised(&[sharer], "ConnectionRefusedError: [Errno 111] Connection refused"),
         "none"
@@ -91,7 +92,7 @@ fn who_talks_to_somebody_who_left_has_not_failed() {
     let listener = ["logging/handlers.py _monitor", "multiprocessing/queues.py get"];
     assert_eq!(raised(&listener, "EOFError"), "none");
     assert_ne!(raised(&listener, "MemoryError"), "none");
-    // Finalizers are run one by one, and what one raises is printed and passed over.
+    // Finalizers run one by one; their exceptions are printed and ignored.
     let finalizer = ["multiprocessing/util.py _run_finalizers", "shutil.py rmtree"];
     assert_eq!(
         raised(&finalizer, "OSError: [Errno 16] Device or resource busy: '.nfs8b24'"),
@@ -120,7 +121,7 @@ fn what_the_firmware_corrected_is_no_fault_under_any_of_its_lines() {
         "none"
     );
     assert_eq!(told("event severity: fatal"), "host-memory-fault");
-    // One that was corrected says nothing of a later one, under another number or, after a start, under the same.
+    // A corrected error does not excuse a later one, under another number or, after a restart, under the same.
     let corrected =
         "[1.0] {1}[Hardware Error]: event severity: corrected\n[1.1] {1}[Hardware Error]:   section_type: memory error";
     let work: Vec<String> = (0..60)
@@ -167,7 +168,7 @@ fn a_machine_check_is_what_its_record_says() {
     );
     let uncorrected = format!("Uncorrected, software restartable error.{}", status("UE"));
     assert_eq!(amd(&uncorrected), "cpu-hardware-error");
-    // The lines behind the announcement say that it was the memory.
+    // The lines after the announcement show that it was the memory.
     let announced = "[1.0] mce: [Hardware Error]: Machine check events logged";
     let memory = "[1.1] EDAC MC0: 4 CE error on CPU#0Channel#2_DIMM#0 (channel:2 slot:0 page:0x0)";
     assert_eq!(of("kmsg", announced).class, "cpu-hardware-error");
@@ -215,7 +216,7 @@ fn a_fabric_manager_without_switches_has_nothing_to_do() {
     assert_eq!(of("kmsg", &format!("{nothing}\n{ends}")).class, "none");
     let gpud = "✔ NVSwitch not detected, skipping fabric manager check\nfabric manager is not active";
     assert_eq!(of("agent-event", gpud).class, "none");
-    // Where switches were expected, those who need them say so.
+    // If switches were expected, their users report them missing.
     let expected = "cudaGetDeviceCount returned error 802: system not yet initialized";
     let class = of("kmsg", &format!("{nothing}\n{ends}\n{expected}")).class;
     assert_eq!(class, "fabric-manager-not-ready");
@@ -240,7 +241,7 @@ fn an_image_that_was_pulled_in_the_end_had_a_slow_registry() {
     assert_ne!(of("scheduler", failed).class, "none");
     assert_eq!(of("scheduler", &format!("{failed}\n{pulled}")).class, "none");
     assert_ne!(of("scheduler", &format!("{pulled}\n{failed}")).class, "none");
-    // Of the two containers of a pod one has its image.
+    // One of the two containers of a pod has its image.
     let other = pulled.replace("trainer", "sidecar");
     assert_ne!(of("scheduler", &format!("{failed}\n{other}")).class, "none");
 }

@@ -1,4 +1,4 @@
-//! What the line that raised, the function it stands in and the code a process ended with tell beside the message.
+//! Evidence besides the message: the raising line, its function and the exit code of the process.
 
 use rankguard_offline::{Record, RecordStream};
 

@@ -1,7 +1,7 @@
-//! RG-8 over published logs: what triage, matcher, diagnosis and the offline engine say of each of them, as one digest a log,
-//! is what it was when the digests were recorded. Whoever makes the way faster changes none; whoever changes what is said of a
-//! line records anew, and sees in the difference which logs it changed:
-//! `RANKGUARD_RECORD=1 cargo test -p rankguard-offline --test same_bytes`.
+//! RG-8 over published logs: the output of triage, matcher, diagnosis and the offline engine for each, as one digest
+//! a log, equals the recorded digests. An optimisation changes none; a change of classification records them again,
+//! and the difference shows the affected logs: `RANKGUARD_RECORD=1 cargo test -p rankguard-offline --test
+//! same_bytes`.
 
 #![allow(
     clippy::print_stderr,
@@ -23,14 +23,14 @@ use rankguard_faults::{Matcher, Stream, Triage};
 use rankguard_model::{Body, Evidence, Timestamp};
 use rankguard_offline::Record;
 
-/// Pieces of one storm.
+/// Number of evidence items in one storm.
 const STORM: usize = 4_000;
-/// Failures of a log in which every line is one: the first ones.
+/// Number of failures used of a log in which every line is one.
 const FAILURES: usize = 8_000;
-/// Bytes of a block, so that lines lie across blocks.
+/// Size of a block, bytes, chosen so that lines span blocks.
 const BLOCK: usize = 10_007;
 
-/// Folds whatever is written into it.
+/// Writer that hashes its input.
 #[derive(Default)]
 struct Digest(blake3::Hasher);
 
@@ -51,7 +51,7 @@ impl Digest {
     }
 }
 
-/// Evidence through diagnosis: every change and conclusion, and in the end what it remembers as it is written down.
+/// Digest of diagnosis: every change and conclusion, and at the end its serialised state.
 struct Diagnosed<'a> {
     brain: Brain<'a>,
     digest: Digest,
@@ -99,7 +99,7 @@ impl<'a> Diagnosed<'a> {
     }
 }
 
-/// Each line by itself.
+/// Digests each line by itself.
 fn by_line(all: impl Iterator<Item = Evidence>, context: &Context) -> String {
     let matcher = Matcher::builtin();
     let mut diagnosed = Diagnosed::new(context);
@@ -112,7 +112,7 @@ fn by_line(all: impl Iterator<Item = Evidence>, context: &Context) -> String {
     diagnosed.told()
 }
 
-/// In blocks, with all that triage knows of lines that belong together.
+/// Digests blocks, with everything that triage knows of lines that belong together.
 fn by_block(log: &Log) -> String {
     let bytes = log.bytes();
     let source = log.source(&bytes);
@@ -131,7 +131,7 @@ fn by_block(log: &Log) -> String {
     diagnosed.told()
 }
 
-/// Every case of a file, by the offline engine.
+/// Digests every case of a file, by the offline engine.
 fn classified(path: &Path) -> String {
     let text = fs::read_to_string(path).expect("a file of cases");
     let mut digest = Digest::default();
@@ -141,7 +141,7 @@ fn classified(path: &Path) -> String {
     format!("cases {} {}", text.lines().count(), digest.told())
 }
 
-/// Compares with what stands in a file, or writes the file where that is asked for.
+/// Compares with the digests in a file, or writes the file if requested.
 fn compare(file: &str, now: &BTreeMap<String, String>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/same_bytes")

@@ -1,5 +1,4 @@
-//! The way of one sign: into the draft that gathers, into the failure that was concluded, into a draft of its own, or into the
-//! memory.
+//! Intake of one sign: into the open draft, into a concluded failure, into a new draft, or into the memory.
 
 use rankguard_faults::Catalogue;
 use rankguard_model::{NodeId, Timestamp};
@@ -17,8 +16,8 @@ use crate::storage::{is_answer, is_over};
 use crate::{Change, Context, DraftId, Scope, Sign};
 
 impl Diagnosis {
-    /// A dump came in: an open draft waits for the others, and one that was concluded without them is looked at again once
-    /// all are there.
+    /// Handles a new flight-recorder dump: an open draft waits for the others; a draft concluded without them is
+    /// weighed again once all dumps are present.
     pub(super) fn dumped(&mut self, now: Timestamp, scope: &Scope, catalogue: &Catalogue, changes: &mut Vec<Change>) {
         let of = self.drafts.of_scope(scope.lend());
         let (open, done) = of.map_or((None, None), |of| (of.open, of.newest_done()));
@@ -50,7 +49,7 @@ impl Diagnosis {
         }
     }
 
-    /// Takes one sign in, for every scope that it may belong to.
+    /// Takes in one sign for every scope to which it may belong.
     pub(super) fn take(
         &mut self,
         now: Timestamp,
@@ -82,7 +81,8 @@ impl Diagnosis {
         }
     }
 
-    /// Whether a sign is older than the clearing of its node. A failure that was being gathered then may still rest on it.
+    /// Returns true if a sign is older than the clearing of its node, unless a draft that was open then may rest on
+    /// it.
     fn is_cleared(&self, glimpse: &Glimpse<'_>, scope: ScopeRef<'_>) -> bool {
         if !self.clearings.has_cleared(glimpse) {
             return false;
@@ -93,13 +93,13 @@ impl Diagnosis {
         opened_at.is_none_or(|opened_at| Some(opened_at) > cleared)
     }
 
-    /// Whether a concluded failure takes in a sign.
+    /// Returns true if a concluded failure takes in a sign.
     fn takes_in(&self, glimpse: &Glimpse<'_>, draft: &Draft) -> bool {
         !self.has_case_ends || joins_concluded(glimpse, draft, &self.policy, &self.clearings)
     }
 
-    /// Whether a sign belongs to what is known of a scope, which then has it: the draft that gathers, a failure that was
-    /// concluded, or what may no longer act.
+    /// Adds a sign to the open draft or a concluded failure of its scope, or drops it if its generation may no longer
+    /// act. Returns false if none applies.
     fn belongs(
         &mut self,
         now: Timestamp,
@@ -146,8 +146,8 @@ impl Diagnosis {
         stale || stopping
     }
 
-    /// Late evidence of a concluded failure joins it: the `newest` of its scope, or a newer one that concerns its node. Says
-    /// whether it did.
+    /// Adds late evidence to a concluded failure: the `newest` of its scope, or a newer one that concerns its node.
+    /// Returns true if it did.
     fn join(
         &mut self,
         now: Timestamp,
@@ -157,7 +157,7 @@ impl Diagnosis {
         catalogue: &Catalogue,
         changes: &mut Vec<Change>,
     ) -> bool {
-        // Only marks are looked for by their node, and only those of a generation that may act.
+        // Only marks are looked up by node, and only those of a generation that may act.
         let node = glimpse.node().filter(|_| !stale && glimpse.mark().is_some());
         let late = |draft: &Draft| late_of(glimpse, draft) && self.takes_in(glimpse, draft);
         let other = node.and_then(|node| self.drafts.newest_elsewhere(node, (scope, newest), late));
@@ -168,7 +168,7 @@ impl Diagnosis {
             let before = draft.concluded.as_ref()?;
             let own = draft.scope.lend() == scope;
             if !stale && is_exit && !before.failed && own {
-                // The device reported a fault earlier and the job went on; now it did fail, which is a new draft.
+                // The device reported a fault earlier and the job continued; now it failed, which is a new draft.
                 return None;
             }
             let late = Late::of(glimpse, before);
@@ -191,7 +191,7 @@ impl Diagnosis {
         true
     }
 
-    /// What is remembered and may explain a draft that is opened at this moment: what is recent and was not overcome.
+    /// Returns the remembered signs that may explain a draft opened at this time: recent ones that were not overcome.
     fn news(&self, at: Timestamp, draft: &Draft, context: &Context) -> Vec<&Held> {
         let mut all = self.memory.of_scope(&draft.scope, context);
         let signs = all.iter().map(|held| &*held.sign);
@@ -219,7 +219,7 @@ impl Diagnosis {
         self.opened += 1;
         let mut draft = Draft::open(DraftId(self.opened), scope.own(), now, context);
         let news = self.news(glimpse.at, &draft, context);
-        // In most drafts nothing follows, and they come and go by the thousand.
+        // Most drafts get no further sign, and they are created by the thousand.
         draft.signs.reserve_exact(news.len() + 1);
         for held in news {
             draft.add(&held.glimpse(), &self.policy);
@@ -237,8 +237,8 @@ impl Diagnosis {
     }
 }
 
-/// Whether a late sign about a node belongs to a concluded failure rather than to whatever runs there now: it happened
-/// before the conclusion.
+/// Returns true if a sign happened before the conclusion, so it belongs to that failure and not to what runs there
+/// now.
 fn late_of(glimpse: &Glimpse<'_>, draft: &Draft) -> bool {
     draft
         .concluded

@@ -1,4 +1,4 @@
-//! What comes late: evidence of a failure that was concluded before, and changes nothing.
+//! Late evidence of a concluded failure that does not change the verdict.
 
 use rankguard_model::{ClassId, Finding, Role};
 
@@ -6,10 +6,10 @@ use crate::conclusion::Conclusion;
 use crate::glimpse::Glimpse;
 use crate::{Change, DraftId};
 
-/// Why a finding that comes late is in its case.
+/// Reason of a late finding.
 const LATE: &str = "It arrived after the case was concluded and follows from it.";
 
-/// What one meaning of a piece of evidence is in the case that it comes late for; the rest of its finding is told by the evidence.
+/// Class, role and reason of late evidence in its case; the evidence gives the rest of the finding.
 pub(super) struct Late {
     class: ClassId,
     role: Role,
@@ -28,7 +28,7 @@ impl Late {
         Self { class, role, why }
     }
 
-    /// Adds it to what else the evidence did. What several marks of a line say alike is written once.
+    /// Adds the finding to the changes; equal findings from several marks of a line are added once.
     pub(super) fn join(self, draft: DraftId, glimpse: &Glimpse<'_>, changes: &mut Vec<Change>) {
         let is_known = changes.iter().any(|known| match known {
             Change::Late { draft: other, finding } => *other == draft && self.is(finding, glimpse),

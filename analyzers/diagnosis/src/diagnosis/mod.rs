@@ -1,4 +1,4 @@
-//! The diagnosis of a running cluster: signs become drafts, drafts become conclusions.
+//! Diagnosis of a running cluster: signs become drafts, drafts become conclusions.
 
 mod intake;
 mod late;
@@ -21,29 +21,30 @@ use crate::{Change, Concluded, Context, DraftId, Fact, Policy, Scope, Sign};
 
 use written::Written;
 
-/// Most jobs in `made_up`.
+/// Maximum number of jobs in `made_up`.
 const MADE_UP_MAX: usize = 1_000;
 
-/// Everything that diagnosis remembers. Plain data: it can be written down and taken up again.
+/// Complete state of diagnosis; serialisable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
 pub struct Diagnosis {
     policy: Policy,
     opened: u64,
     drafts: Drafts,
-    /// Signs that may belong to a failure which shows later.
+    /// Signs that may belong to a failure that appears later.
     memory: Memory,
     steps: Steps,
     flight: Dumps,
-    /// Generations of jobs with whose ranks something was made up: when one of them does nothing, that is made up as well.
+    /// Generations of jobs with synthetic evidence of their ranks: if such a job stalls, the stall is synthetic too.
     made_up: BTreeMap<JobId, Generation>,
     clearings: Clearings,
-    /// Whether concluded failures have an end ([`crate::attribution`], rules 3 and 4); journals of before that rule replay without.
+    /// True if concluded failures end ([`crate::attribution`], rules 3 and 4); journals older than that rule replay
+    /// with false.
     has_case_ends: bool,
 }
 
 impl Diagnosis {
-    /// Remembers nothing yet.
+    /// Creates an empty diagnosis.
     pub fn new(policy: Policy) -> Self {
         Self {
             policy,
@@ -58,12 +59,12 @@ impl Diagnosis {
         }
     }
 
-    /// Sets whether concluded failures have an end; a journal that was begun under older rules replays without.
+    /// Sets whether concluded failures end; a journal that was begun under older rules replays with false.
     pub fn set_case_ends(&mut self, has_case_ends: bool) {
         self.has_case_ends = has_case_ends;
     }
 
-    /// A person has cleared a node: what was known against it and its devices explains nothing from now on.
+    /// Records that a person cleared a node: earlier evidence of it and its devices explains no later failure.
     pub fn clear_node(&mut self, now: Timestamp, node: &NodeId) {
         if self.has_case_ends {
             self.memory.clear_node(node);
@@ -71,12 +72,12 @@ impl Diagnosis {
         }
     }
 
-    /// When a node was last cleared.
+    /// Returns the time at which a node was last cleared.
     pub fn cleared_at(&self, node: &NodeId) -> Option<Timestamp> {
         self.clearings.of(node)
     }
 
-    /// Takes evidence in. The same evidence must be given once only: the journal owns deduplication.
+    /// Takes in evidence. The caller must pass the same evidence only once: the journal deduplicates.
     pub fn observe(
         &mut self,
         now: Timestamp,
@@ -102,7 +103,7 @@ impl Diagnosis {
         changes
     }
 
-    /// Takes in what the caller knows and no node reports.
+    /// Takes in a fact that the caller knows and no node reports.
     pub fn observe_fact(
         &mut self,
         now: Timestamp,
@@ -120,22 +121,22 @@ impl Diagnosis {
         changes
     }
 
-    /// A node speaks again: its earlier silence explains nothing that fails from now on.
+    /// Records that a node reports again: its earlier silence explains no later failure.
     pub fn node_returned(&mut self, node: &NodeId) {
         self.memory.forget_silence(node);
     }
 
-    /// When [`conclude`](Self::conclude) has something to do next.
+    /// Returns the time at which [`conclude`](Self::conclude) has work next.
     pub fn due(&self) -> Option<Timestamp> {
         self.drafts.due()
     }
 
-    /// Scopes of the drafts that are still being gathered.
+    /// Returns the open drafts with their scopes.
     pub fn open_scopes(&self) -> impl Iterator<Item = (DraftId, &Scope)> {
         self.drafts.open().map(|draft| (draft.id, &draft.scope))
     }
 
-    /// Concludes every draft whose time has come.
+    /// Concludes every draft that is due.
     pub fn conclude(&mut self, now: Timestamp, catalogue: &Catalogue) -> Vec<Concluded> {
         let due = self.drafts.due_by(now);
         let flight = &self.flight;

@@ -1,4 +1,4 @@
-//! A diagnosis as it is written down: without what can be made again from the rest.
+//! Serialised form of a diagnosis, without indexes that can be rebuilt.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +19,9 @@ use crate::{Policy, Sign};
 pub(super) struct Written {
     policy: Policy,
     opened: u64,
-    /// Oldest first.
+    /// Drafts, oldest first.
     drafts: Vec<Draft>,
-    /// Oldest arrival first.
+    /// Remembered signs, in order of arrival.
     memory: Vec<Shared<Sign>>,
     progress: Steps,
     #[serde(default)]

@@ -1,7 +1,7 @@
-//! The network between ranks, and the collectives that run over it.
+//! Engine for the network between ranks and its collectives.
 //!
-//! Most of what is reported here are consequences: a peer died, so the survivors' sockets broke. What can be concluded is
-//! who did *not* complain, and whether the ranks were in the same collective at all.
+//! Most reports here are consequences: a peer died, so the sockets of the survivors broke. What can be concluded is
+//! which rank did *not* complain, and if the ranks were in the same collective at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +26,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         let (Some(class), Some(mark), Some(known)) = (sign.class(), sign.mark(), scene.known(index)) else {
             continue;
         };
-        // A second witness alone is no failure; it is added to its class below.
+        // A confirmation alone is no failure; it is added to its class below.
         if matches!(mark.role, Role::Noise | Role::Confirmation) {
             continue;
         }
@@ -46,7 +46,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
             Candidate::new(class.clone(), blamed, index, strength, score)
         });
         candidate.support.insert(index);
-        // Some reports name the rank that did not come; who reports it is not that rank.
+        // Some reports name the missing rank; the reporting rank is another one.
         let names = matches!(class.as_str(), "collective-mismatch" | "hang-stalled-ranks") && mark.role == Role::Root;
         if let Some(task) = sign.field("task").and_then(|task| task.parse().ok()) {
             named.entry(class.as_str()).or_default().insert(Rank(task));
@@ -71,19 +71,19 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         named.entry("hang-stalled-ranks").or_default().extend(missing);
     }
     let complaints = complaints(scene);
-    // A name without an address and a host without a way to it explain that nobody could meet there.
+    // An unresolved name and a host without a route explain a failed rendezvous.
     let nameless = found.iter().any(|candidate| {
         matches!(candidate.class.as_str(), "dns-failure" | "network-unreachable")
             && candidate.strength == Strength::Cause
     });
     let unresolved = (!nameless).then(|| unresolved(scene)).flatten();
     for mut candidate in found.into_sorted() {
-        // Of several that did not come nobody knows which one held up the others.
+        // If several ranks are missing, it is unknown which one held up the others.
         if let Some(ranks) = named.get(candidate.class.as_str())
             && ranks.len() == 1
         {
             candidate.root_rank = ranks.first().copied();
-            // The dumps of all ranks tell more than one rank's words: that rank is where to look.
+            // Dumps of all ranks are stronger evidence than the message of one rank, so the named rank is blamed.
             let dumped = |index: usize| scene.signs[index].source == Source::FlightRecorder;
             if let Some(rank) = candidate.root_rank
                 && candidate.support.iter().any(dumped)
@@ -104,7 +104,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
     add(all, missing_peer(scene, &complaints, &works));
 }
 
-/// A failed adapter is believed more when ranks lost connections.
+/// Raises the score of a failed adapter if ranks lost connections.
 fn weigh_complaints(complaints: &[(usize, &Sign)], candidate: &mut Candidate) {
     if candidate.strength != Strength::Overriding {
         return;
@@ -115,8 +115,8 @@ fn weigh_complaints(complaints: &[(usize, &Sign)], candidate: &mut Candidate) {
     candidate.support = support;
 }
 
-/// A name that was asked for an address of one family only, and under which then nobody was met. By itself that is what every
-/// host without such an address tells; here no other address was ever tried.
+/// Returns a DNS failure if a name was resolved for one address family only and the rendezvous then failed. Alone,
+/// every host without such an address reports this; here no other address was tried.
 fn unresolved(scene: &Scene<'_>) -> Option<Candidate> {
     let (index, _) = scene.marks().find(|(_, sign)| sign.is_signed("name-of-one-family"))?;
     let tried = scene.marks().any(|(_, sign)| sign.is_signed("store-retry"));
@@ -140,7 +140,7 @@ fn unresolved(scene: &Scene<'_>) -> Option<Candidate> {
     Some(candidate)
 }
 
-/// Signs by which a survivor says that a peer or a connection was lost, or that a collective did not end.
+/// Returns the signs in which a survivor reports a lost peer or connection, or a collective that did not end.
 fn complaints<'a>(scene: &'a Scene<'_>) -> Vec<(usize, &'a Sign)> {
     let complains = |(index, sign): &(usize, &Sign)| {
         let cascade = sign.mark().is_some_and(|mark| mark.role == Role::Cascade);
@@ -149,7 +149,7 @@ fn complaints<'a>(scene: &'a Scene<'_>) -> Vec<(usize, &'a Sign)> {
     scene.marks().filter(complains).collect()
 }
 
-/// What one rank was waiting in when its watchdog gave up.
+/// Collective in which a rank was waiting when its watchdog gave up.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Work {
     op: String,
@@ -173,7 +173,7 @@ fn work(sign: &Sign) -> Option<Work> {
     })
 }
 
-/// The first collective that each rank gave up in.
+/// Returns the first collective in which each rank gave up.
 fn works(scene: &Scene<'_>) -> BTreeMap<Rank, (usize, Work)> {
     let mut works = BTreeMap::new();
     for (index, sign) in scene.marks() {
@@ -186,7 +186,8 @@ fn works(scene: &Scene<'_>) -> BTreeMap<Rank, (usize, Work)> {
     works
 }
 
-/// Ranks that gave up in different collectives can never have met: the program sent them apart.
+/// Returns a collective mismatch if ranks gave up in different collectives: the program sent them to different
+/// places.
 fn mismatch(scene: &Scene<'_>, works: &BTreeMap<Rank, (usize, Work)>) -> Option<Candidate> {
     let (first, _) = works.values().min_by_key(|(index, _)| *index)?;
     let shapes: BTreeSet<_> = works.values().map(|(_, work)| (&work.op, work.elements)).collect();
@@ -220,7 +221,7 @@ fn mismatch(scene: &Scene<'_>, works: &BTreeMap<Rank, (usize, Work)>) -> Option<
     Some(candidate)
 }
 
-/// When survivors complain and exactly one rank says nothing, that one is missing: dead, or standing still.
+/// Returns the missing rank if survivors complain and exactly one rank reports nothing: it is dead or stalled.
 fn missing_peer(
     scene: &Scene<'_>,
     complaints: &[(usize, &Sign)],
@@ -230,7 +231,7 @@ fn missing_peer(
     if scene.placements.len() < 2 {
         return None;
     }
-    // A rank that a signal ended explains the complaints; that another one is silent so far does not.
+    // A rank that a signal ended explains the complaints; the silence of another one does not.
     let (_, complaint) = complaints.first()?;
     if struck_rank(scene).is_some_and(|(_, end, ..)| explains_complaint(end, complaint)) {
         return None;
@@ -246,12 +247,12 @@ fn missing_peer(
         })
     });
     let exited: BTreeSet<Rank> = scene.exits().filter_map(|(_, sign, ..)| sign.rank()).collect();
-    // Who tells of its own crash is neither missing nor standing still.
+    // A rank that reports its own crash is neither missing nor stalled.
     let crashes = scene
         .marks()
         .filter(|(index, _)| scene.family(*index) == Some(Family::Process));
     let crashed: BTreeSet<Rank> = crashes.filter_map(|(_, sign)| sign.rank()).collect();
-    // Survivors often say the same words, and ranks share nodes: each pair of both is looked at once.
+    // Survivors often log the same text, and ranks share nodes: each pair of text and node is examined once.
     let mut texts: BTreeMap<&str, BTreeSet<Option<&NodeId>>> = BTreeMap::new();
     for (_, sign) in complaints.iter().filter(|(_, sign)| sign.text.contains("peer")) {
         texts.entry(&sign.text).or_default().insert(sign.node());
@@ -320,7 +321,7 @@ fn missing_peer(
     Some(candidate)
 }
 
-/// Whether a text names a host, as a word of its own or as the last part of a longer name.
+/// Returns true if a text names a host, as a word of its own or as the last part of a longer name.
 fn names_host(text: &str, host: &str) -> bool {
     host.len() > 2
         && text.match_indices(host).any(|(at, _)| {

@@ -1,22 +1,22 @@
-//! Candidates that an engine gathers while it goes through the signs: one for each class of each machine that may be blamed.
+//! Candidates that an engine collects while it iterates over the signs: one for each class and blamed machine.
 
 use rankguard_model::{Device, Entity, NodeId};
 
 use crate::{Candidate, Sign};
 
-/// The narrowest machine part that a sign speaks of, lent: a rank stands for the node it runs on, and a job for none. In the
-/// order of the entities that it becomes.
+/// Most specific machine part of a sign, borrowed: a rank maps to its node, a job to none. Ordered like the
+/// entities it becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Machine<'a> {
     Unknown,
     Node(&'a NodeId),
     Device(&'a NodeId, &'a Device),
-    /// Not a machine's but the job's, which an engine knows.
+    /// The job and not a machine; the engine knows which job.
     Job,
 }
 
 impl<'a> Machine<'a> {
-    /// Of a sign.
+    /// Returns the machine part of a sign.
     pub(super) fn of(sign: &'a Sign) -> Self {
         match &sign.entity {
             Entity::Unknown | Entity::Job { .. } => Self::Unknown,
@@ -26,18 +26,18 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// Candidates by whom they blame and by class, in that order.
+/// Candidates by blamed machine and class, in that order.
 #[derive(Debug)]
 pub(super) struct Found<'a> {
-    /// Sorted; with each the place of its candidate.
+    /// Sorted keys, each with the index of its candidate.
     keys: Vec<((Machine<'a>, &'a str), usize)>,
-    /// Where the key stands that was asked for last: signs of a storm ask for the same one again and again.
+    /// Index of the last requested key: signs of a storm request the same one repeatedly.
     newest: usize,
     candidates: Vec<Candidate>,
 }
 
 impl<'a> Found<'a> {
-    /// None yet. In most scenes it stays one, which gets the room of one.
+    /// Creates an empty set with room for one candidate, which most scenes need.
     pub(super) fn new() -> Self {
         Self {
             keys: Vec::with_capacity(1),
@@ -50,7 +50,7 @@ impl<'a> Found<'a> {
         self.keys.is_empty()
     }
 
-    /// The candidate of a class that blames a machine, made where there is none yet.
+    /// Returns the candidate of a class that blames a machine, created by `make` if absent.
     pub(super) fn at(
         &mut self,
         machine: Machine<'a>,
@@ -80,7 +80,7 @@ impl<'a> Found<'a> {
         self.candidates.iter_mut()
     }
 
-    /// All of them, in the order of whom they blame and of class.
+    /// Returns all candidates, ordered by blamed machine and class.
     pub(super) fn into_sorted(self) -> impl Iterator<Item = Candidate> {
         let mut candidates: Vec<Option<Candidate>> = self.candidates.into_iter().map(Some).collect();
         self.keys

@@ -1,7 +1,8 @@
-//! GPUs and the switches between them.
+//! Engine for GPUs and the switches between them.
 //!
-//! The kernel log speaks first and of the device; the process on it says the same in CUDA's words. A program that reads
-//! beyond its memory makes the same log ring, so exceptions of the engine blame the program unless the device itself failed.
+//! The kernel log reports first and names the device; the process on it reports the same as a CUDA error. A program
+//! that reads out of bounds causes the same kernel message, so engine exceptions blame the program unless the device
+//! itself failed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         } else {
             Strength::Cause
         };
-        // A state that merely degrades is worth a hint, not the blame, while something else failed outright.
+        // A state that only degrades is a hint and gets no blame while something else failed outright.
         let score = if fatal {
             confidence(sign)
         } else {
@@ -43,7 +44,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         return add(all, engine_exception(scene));
     }
     let reporters = reporters(scene);
-    // Where all is seen through one source, nobody is a second one.
+    // With a single source there is no second witness.
     let mut sources = scene.marks().map(|(_, sign)| sign.source);
     let first = sources.next();
     let several = sources.any(|source| Some(source) != first);
@@ -62,7 +63,8 @@ fn exits<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = (usize, &'a Sign)> {
     scene.exits().map(|(index, sign, ..)| (index, sign))
 }
 
-/// The rank that alone reports a class: a device's fault that one rank alone reports is that rank's.
+/// Returns for each class the rank that alone reports it: a device fault that one rank alone reports belongs to that
+/// rank.
 fn reporters<'a>(scene: &'a Scene<'_>) -> BTreeMap<&'a ClassId, Option<Rank>> {
     let mut all = BTreeMap::new();
     for (index, sign) in scene.marks() {
@@ -74,7 +76,7 @@ fn reporters<'a>(scene: &'a Scene<'_>) -> BTreeMap<&'a ClassId, Option<Rank>> {
     all
 }
 
-/// A context that cannot be switched away (XID 109) right after an exception of the same engine is how that exception ends.
+/// Returns true for a failed context switch (XID 109) right after an exception of the same engine, which causes it.
 fn follows_an_exception(scene: &Scene<'_>, index: usize, sign: &Sign) -> bool {
     let exception = |earlier: &Sign| {
         let soon = !sign.timed || !earlier.timed || sign.at.since(earlier.at) < Duration::from_secs(60);
@@ -86,7 +88,7 @@ fn follows_an_exception(scene: &Scene<'_>, index: usize, sign: &Sign) -> bool {
     sign.field("xid") == Some("109") && scene.signs[..index].iter().any(|earlier| exception(earlier))
 }
 
-/// Looks for second witnesses of a failed device: another source, the process on it, ranks that died beside it.
+/// Adds further witnesses of a failed device: another source, the process on it, ranks that died beside it.
 fn join(scene: &Scene<'_>, candidate: &mut Candidate, marks: &Places<'_>, exits: &Places<'_>) {
     let first = &scene.signs[candidate.first];
     let others: Vec<usize> = marks
@@ -110,7 +112,7 @@ fn join(scene: &Scene<'_>, candidate: &mut Candidate, marks: &Places<'_>, exits:
     }
 }
 
-/// CUDA's words for a device that is gone or damaged, as the process on it sees them.
+/// Returns true if a process on the device reports it lost or damaged through CUDA.
 fn speaks_of_a_lost_gpu(sign: &Sign) -> bool {
     let class = sign.class().map_or("", |class| class.as_str());
     sign.source == Source::JobLog
@@ -121,7 +123,7 @@ fn speaks_of_a_lost_gpu(sign: &Sign) -> bool {
             ))
 }
 
-/// Exceptions of the graphics engine: the program's fault, and together with its own CUDA error a confirmed one.
+/// Returns the engine exception as the program's fault, confirmed by the program's own CUDA error.
 fn engine_exception(scene: &Scene<'_>) -> Option<Candidate> {
     let marks: Vec<_> = roots(scene, Family::Gpu)
         .filter(|(_, sign)| {

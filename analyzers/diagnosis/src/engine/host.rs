@@ -1,4 +1,4 @@
-//! The machine around the GPUs: memory, processors, buses, disks, the kernel itself.
+//! Engine for the machine around the GPUs: memory, processors, buses, disks, the kernel itself.
 
 use rankguard_model::{Exit, Rank, Role, Severity, Source};
 
@@ -40,8 +40,8 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
     }
 }
 
-/// A log that says SIGKILL and no more. Nobody else sends it without a word as often as the kernel that ran out of memory,
-/// which is no proof; where the process itself was watched, how it ended says more.
+/// Suspects an OOM kill if a log reports SIGKILL and no sender. A kernel out of memory is its most frequent source,
+/// which is no proof; if the process itself was supervised, its exit is stronger evidence.
 fn suspected(scene: &Scene<'_>) -> Option<Candidate> {
     if scene.exits().next().is_some() {
         return None;
@@ -50,9 +50,9 @@ fn suspected(scene: &Scene<'_>) -> Option<Candidate> {
         let oom = sign.class().is_some_and(|class| class.as_str() == "host-oom-kill");
         oom && sign.mark().is_some_and(|mark| mark.role == Role::Confirmation)
     })?;
-    // The surest of mere endings; how sure any ending may be is the arbiter's bound.
+    // The highest score of an outcome; the arbiter bounds its certainty.
     let mut candidate = Candidate::new("host-oom-kill", scene.job_entity(), index, Strength::Outcome, 0.8);
-    // The launcher's report of the same line knows whom it started; on one node its number is the rank.
+    // The launcher's report of the same line names the child; on one node its number is the rank.
     let number = |other: &Sign| other.field("rank").or_else(|| other.field("local_rank"))?.parse().ok();
     let same_line = |other: &&Sign| other.evidence == sign.evidence;
     candidate.root_rank = scene
@@ -67,10 +67,10 @@ fn suspected(scene: &Scene<'_>) -> Option<Candidate> {
     Some(candidate)
 }
 
-/// A failing machine is believed more when its ranks died or it went silent.
+/// Raises the score of a failing machine if its ranks died or it became silent.
 fn join(scene: &Scene<'_>, candidate: &mut Candidate, silent: &Places<'_>, exits: &Places<'_>) {
     let sign = &scene.signs[candidate.first];
-    // Who compared what ranks saved knows whose part differs.
+    // A comparison of saved state shows which rank's part differs.
     if sign.source == Source::Checkpoint {
         candidate.root_rank = candidate.root_rank.or(sign.rank());
     }
@@ -84,10 +84,11 @@ fn join(scene: &Scene<'_>, candidate: &mut Candidate, silent: &Places<'_>, exits
     });
 }
 
-/// The kernel says which process it killed; a rank that ended by SIGKILL with that process id is the victim beyond doubt.
+/// Returns the OOM kill. The kernel names the killed process; a rank that ended by SIGKILL with that process id is
+/// the victim.
 fn oom(scene: &Scene<'_>, index: usize, sign: &Sign, victim: Option<Rank>) -> Candidate {
     let class = sign.class().cloned().unwrap_or_else(|| "host-oom-kill".into());
-    // A launcher collects the words of the scheduler's daemon like those of its ranks.
+    // A launcher collects messages of the scheduler's daemon together with those of its ranks.
     let daemon = ["oom-kill event", "oom_kill event"]
         .iter()
         .any(|words| sign.text.contains(words));
@@ -130,14 +131,14 @@ fn oom(scene: &Scene<'_>, index: usize, sign: &Sign, victim: Option<Rank>) -> Ca
         let note = || format!("A rank on the same node ended with {exit}, as an out-of-memory kill ends a process.");
         candidate.confirm([*at], note);
     } else if scene.exits().next().is_some() {
-        // The kernel killed something, but no rank of this job: a neighbour's trouble explains little.
+        // The kernel killed something, but no rank of this job, so it explains little.
         candidate.strength = Strength::Symptom;
         candidate.score *= 0.5;
         candidate.notes.push(
             "No rank of this job ended by this kill: none by SIGKILL, or one that another kill names.".to_owned(),
         );
     }
-    // A rank that tells of its own helper process tells of itself; the system speaks of processes only.
+    // A rank's own report concerns itself; the system reports name processes only.
     let teller = || sign.entity.rank().filter(|_| !told_by_system);
     candidate.root_rank = candidate.root_rank.or(victim).or_else(teller);
     if let Some(rank) = candidate.root_rank {
@@ -150,7 +151,7 @@ fn is_oom(sign: &Sign) -> bool {
     sign.class().is_some_and(|class| class.as_str().ends_with("oom-kill"))
 }
 
-/// The one task that a scheduler says was killed for its memory.
+/// Returns the only task that a scheduler reports as killed for its memory.
 fn victim_named(scene: &Scene<'_>) -> Option<Rank> {
     let killed = scene
         .marks()

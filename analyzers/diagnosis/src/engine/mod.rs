@@ -1,4 +1,4 @@
-//! Engines: one a family of failures, each a pure function from a scene to candidate root causes.
+//! Engines: one for each family of failures, a pure function from a scene to candidate root causes.
 
 mod fabric;
 mod found;
@@ -19,7 +19,7 @@ use crate::{Candidate, Scene, Sign, Strength};
 use found::{Found, Machine};
 use places::Places;
 
-/// Which engine a sign's class belongs to; every marked sign belongs to exactly one.
+/// Family of failures, one for each engine; every marked sign belongs to exactly one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Family {
     Gpu,
@@ -30,7 +30,7 @@ pub(crate) enum Family {
     Software,
 }
 
-/// An engine, and the family without whose signs it has nothing to say.
+/// Engine, and the family without which it has no candidates; none if it always runs.
 type Engine = (Option<Family>, fn(&Scene<'_>, &mut Vec<Candidate>));
 
 const ENGINES: [Engine; 7] = [
@@ -43,7 +43,7 @@ const ENGINES: [Engine; 7] = [
     (None, process::candidates),
 ];
 
-/// All candidates of all engines, in the engines' fixed order.
+/// Returns the candidates of all engines, in a fixed order of engines.
 pub(crate) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     // Most scenes have one.
     let mut all = Vec::with_capacity(1);
@@ -58,16 +58,15 @@ pub(crate) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
     all
 }
 
-/// Takes a candidate in where there is one, which most often there is not. A vector that is extended by what may be none moves
-/// the room of one about.
+/// Pushes a candidate if there is one, usually none. `extend` with an option would reallocate the capacity of one.
 fn add(all: &mut Vec<Candidate>, candidate: Option<Candidate>) {
     if let Some(candidate) = candidate {
         all.push(candidate);
     }
 }
 
-/// Witnesses and consequences that are alone: a row of memory that waits for its remapping, an internal error of a library.
-/// Nothing else happened that they could confirm or follow from, so what they say is what there is to say.
+/// Returns confirmations and consequences without a cause: a memory row that waits for remapping, an internal error
+/// of a library. Nothing else happened that they could confirm or follow from, so they become symptoms.
 fn witnesses(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut found: BTreeMap<&ClassId, Candidate> = BTreeMap::new();
     for (index, sign) in scene.marks() {
@@ -86,7 +85,7 @@ fn witnesses(scene: &Scene<'_>) -> Vec<Candidate> {
     found.into_values().collect()
 }
 
-/// The family of a class that sits in a layer; [`Scene::family`] knows it of every sign.
+/// Returns the family of a class in a layer; [`Scene::family`] caches it for every sign.
 pub(crate) fn family(class: &str, layer: &str) -> Option<Family> {
     Some(match class {
         "none" => return None,
@@ -111,14 +110,14 @@ pub(crate) fn family(class: &str, layer: &str) -> Option<Family> {
     })
 }
 
-/// Root marks of one family.
+/// Returns the root marks of one family.
 fn roots<'a>(scene: &'a Scene<'_>, wanted: Family) -> impl Iterator<Item = (usize, &'a Sign)> {
     scene
         .roots()
         .filter(move |(index, _)| scene.family(*index) == Some(wanted))
 }
 
-/// The narrowest machine part a sign speaks of: a rank stands for the node it runs on, and a job for none.
+/// Returns the most specific machine part of a sign: a rank maps to its node, a job to none.
 fn machine_of(sign: &Sign) -> Entity {
     match &sign.entity {
         Entity::Rank { node, .. } => Entity::Node { node: node.clone() },
@@ -127,8 +126,8 @@ fn machine_of(sign: &Sign) -> Entity {
     }
 }
 
-/// Whether two signs may speak of the same node: both name it, or one of them names none (offline, an
-/// empty name stands for a node that nothing told).
+/// Returns true if two signs may concern the same node: both name it, or one of them names none (offline, an empty
+/// name denotes an unknown node).
 fn same_node(one: &Sign, other: &Sign) -> bool {
     match (one.node(), other.node()) {
         (Some(one), Some(other)) => one == other || one.as_str().is_empty() || other.as_str().is_empty(),
@@ -136,7 +135,7 @@ fn same_node(one: &Sign, other: &Sign) -> bool {
     }
 }
 
-/// The confidence of a sign's signature.
+/// Returns the confidence of a sign's mark.
 fn confidence(sign: &Sign) -> f64 {
     sign.mark().map_or(0.0, |mark| mark.confidence)
 }

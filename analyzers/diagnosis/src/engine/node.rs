@@ -1,10 +1,11 @@
-//! Nodes that stopped speaking.
+//! Engine for silent nodes.
 
 use rankguard_model::Entity;
 
 use crate::{Candidate, Scene, Strength};
 
-/// Silence of a node that ran ranks, or whose peers complain, is a crash; silence alone may be the agent's.
+/// Treats the silence of a node with ranks, or with complaining peers, as a crash; otherwise only the agent
+/// may be silent.
 pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
     all.extend(scene.silent().filter_map(|(index, sign)| {
         let node = sign.node()?;

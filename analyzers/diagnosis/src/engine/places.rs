@@ -1,11 +1,11 @@
-//! Signs by the node that they name, for engines that ask it for every candidate.
+//! Index of signs by node, for engines that look it up for every candidate.
 
 use rankguard_model::NodeId;
 
 use crate::Sign;
 
-/// Some signs of a scene, with their indices: those of a node beside each other in their order, those that name none, or the
-/// empty one that stands for a node which nothing told, before all others.
+/// Signs of a scene with their indices, grouped by node and in order within a node; signs without a node, or with the
+/// empty name of an unknown node, come first.
 pub(super) struct Places<'a>(Vec<(usize, &'a Sign)>);
 
 impl<'a> Places<'a> {
@@ -15,19 +15,19 @@ impl<'a> Places<'a> {
         Self(all)
     }
 
-    /// Signs that name this node.
+    /// Returns the signs that name this node.
     pub(super) fn on(&self, node: &NodeId) -> &[(usize, &'a Sign)] {
         let from = self.0.partition_point(|(_, sign)| sign.node() < Some(node));
         let of = &self.0[from..];
         &of[..of.partition_point(|(_, sign)| sign.node() == Some(node))]
     }
 
-    /// Signs that name no node.
+    /// Returns the signs that name no node.
     fn nowhere(&self) -> &[(usize, &'a Sign)] {
         &self.0[..self.0.partition_point(|(_, sign)| named(sign).is_none())]
     }
 
-    /// Signs that may speak of the same node as this one: both name it, or one of them names none.
+    /// Returns the signs that may concern the same node as `sign`: both name it, or one of them names none.
     pub(super) fn beside(&self, sign: &Sign) -> impl Iterator<Item = (usize, &'a Sign)> {
         let (one, other): (&[_], &[_]) = match named(sign) {
             Some(node) => (self.on(node), self.nowhere()),

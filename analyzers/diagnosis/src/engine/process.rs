@@ -1,4 +1,4 @@
-//! Processes that ended, and nothing that says why: an honest verdict that claims little.
+//! Engine for processes that ended without a known reason; its candidates claim little.
 
 use rankguard_model::{Exit, Role};
 
@@ -15,10 +15,10 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
     add(all, stall(scene));
 }
 
-/// The rank that ended first, by how it ended.
+/// Returns the rank that ended first, classified by its exit.
 fn exits(scene: &Scene<'_>) -> Option<Candidate> {
-    // Where clocks can be compared, the first to end is the first. Where not, a rank that a launcher ended by SIGTERM or
-    // SIGKILL ended because of another, and one that ended by itself is the better first.
+    // With comparable clocks, the earliest exit is the first. Otherwise a rank that ended by itself is preferred: one
+    // that a launcher ended by SIGTERM or SIGKILL ended because of another.
     let by_itself = |exit: Exit| !matches!(exit.shell_code(), 137 | 143);
     let struck_rank = struck::struck_rank(scene);
     let (index, sign, _, exit) = struck_rank
@@ -39,7 +39,7 @@ fn exits(scene: &Scene<'_>) -> Option<Candidate> {
     let blamed = sign
         .rank()
         .map_or_else(|| scene.job_entity(), |rank| scene.rank_entity(rank, sign.node()));
-    // A process that was struck down before any peer complained is what the peers complain about.
+    // A process that was killed before any peer complained is the reason of the complaints.
     let complaint = scene
         .marks()
         .find(|(index, _)| scene.family(*index) == Some(Family::Fabric));
@@ -62,7 +62,7 @@ fn exits(scene: &Scene<'_>) -> Option<Candidate> {
     Some(Candidate::new(class, blamed, index, Strength::Outcome, score))
 }
 
-/// What kernels, shells and launchers say about processes that ended.
+/// Returns candidates from reports of kernels, shells and launchers about processes that ended.
 fn crash_marks(scene: &Scene<'_>) -> Vec<Candidate> {
     let mut all: Vec<Candidate> = Vec::new();
     for (index, sign) in scene
@@ -79,7 +79,7 @@ fn crash_marks(scene: &Scene<'_>) -> Vec<Candidate> {
             known.support.insert(index);
             continue;
         }
-        // A process that tears itself down after it lost a peer often crashes on the way out.
+        // A process that shuts down after it lost a peer often crashes on exit.
         let teardown = (0..index).any(|earlier| scene.family(earlier) == Some(Family::Fabric));
         let strength = match (class.as_str(), mark.role) {
             ("segfault" | "mpi-ucx-segfault", Role::Root) if !teardown => Strength::Symptom,
@@ -107,8 +107,8 @@ fn crash_marks(scene: &Scene<'_>) -> Vec<Candidate> {
     all
 }
 
-/// A launcher that reports an exit code which no signal makes: the program ended itself, whatever it says or keeps to itself.
-/// What the launcher then does to the others (cancel the step, send SIGTERM) says nothing.
+/// Returns a candidate for an exit code that no signal produces: the program ended itself, with or without a message.
+/// The launcher's reaction to the other ranks (cancel the step, send SIGTERM) is no evidence.
 fn own_exit(scene: &Scene<'_>) -> Option<Candidate> {
     let (index, sign, code) = scene.marks().find_map(|(index, sign)| {
         let launcher = sign
@@ -121,7 +121,7 @@ fn own_exit(scene: &Scene<'_>) -> Option<Candidate> {
             .ok()?;
         (launcher && (1..=127).contains(&code)).then_some((index, sign, code))
     })?;
-    // A code with a meaning of its own says more than that a child failed.
+    // A code with a meaning of its own is more specific than a failed child.
     let (class, score, why) = match code {
         2 => (
             "argparse-error",
@@ -143,7 +143,7 @@ fn own_exit(scene: &Scene<'_>) -> Option<Candidate> {
     Some(candidate)
 }
 
-/// Ranks that could not be started at all.
+/// Returns a candidate for ranks that could not be started.
 fn orders(scene: &Scene<'_>) -> Option<Candidate> {
     let (index, sign) = scene.unmarked().find(|(_, sign)| sign.what == What::OrderFailed)?;
     let reason = sign.text.to_ascii_lowercase();
@@ -160,10 +160,10 @@ fn orders(scene: &Scene<'_>) -> Option<Candidate> {
     Some(Candidate::new(class, scene.job_entity(), index, Strength::Cause, score))
 }
 
-/// Ranks that live and do nothing.
+/// Returns a candidate for ranks that are alive but make no progress.
 fn stall(scene: &Scene<'_>) -> Option<Candidate> {
     let (index, sign) = scene.unmarked().find(|(_, sign)| sign.what == What::Stalled)?;
-    // Whoever stands elsewhere than the others is what they wait for, more likely than not.
+    // A rank at another location than the others is most likely the one they wait for.
     let (class, blamed, score) = match sign.rank() {
         Some(rank) => ("hang-stalled-ranks", scene.rank_entity(rank, sign.node()), 0.6),
         None => ("hang-no-error", scene.job_entity(), 0.5),

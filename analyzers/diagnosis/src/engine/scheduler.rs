@@ -1,4 +1,4 @@
-//! Orders from above: time limits, cancellations, preemption, placement that never came.
+//! Engine for orders of the scheduler: time limits, cancellations, preemption, unschedulable jobs.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use super::{Family, confidence, roots};
 use crate::{Candidate, Scene, Sign, Strength};
 
 pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
-    // A scheduler ends the rest of a step whose first task failed; then its words say nothing about the cause. What ends after
-    // it was told to end says nothing either.
+    // A scheduler ends the rest of a step after its first task failed; then its messages do not name the cause.
+    // Neither does the end of a process that was ordered to end.
     let ended = scene.marks().find(|(_, sign)| {
         sign.class()
             .is_some_and(|class| class.as_str() == "launcher-child-failed")
@@ -22,26 +22,27 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         if class.as_str() == "k8s-unschedulable" && scene.signs[index..].iter().any(|later| placed(later)) {
             continue;
         }
-        // A scheduler also cancels what has failed by itself, so only a reason that no job can cause overrides the job's
-        // own words.
+        // A scheduler also cancels a job that failed by itself, so only a reason that no job can cause overrides the
+        // job's own messages.
         let strength = match class.as_str() {
-            // That a launch failed is told of the node, whatever failed there.
+            // A failed launch is reported as a node failure, independent of the reason.
             "slurm-node-fail" if confidence(sign) < 0.7 => Strength::Symptom,
             "slurm-time-limit" | "slurm-node-fail" | "preempted" => Strength::Overriding,
-            // Who says that a signal came from outside knows; who only saw one end may mean the launcher's own.
+            // An explicit report of an external signal is certain; a mere observed end may be the launcher's own
+            // action.
             "external-termination" if confidence(sign) >= 0.8 => Strength::Cause,
             "job-cancelled" | "external-termination" if failed_before(index) => Strength::Outcome,
             "job-cancelled" | "external-termination" => Strength::Symptom,
             _ => Strength::Cause,
         };
-        // What a scheduler does to the rest of a step says less than the exit of the task that it follows from.
+        // The scheduler's action on the rest of a step is weaker evidence than the exit of the task that caused it.
         let score = confidence(sign) * if strength == Strength::Outcome { 0.4 } else { 1.0 };
         found
             .entry(class.as_str())
             .and_modify(|candidate| {
                 candidate.support.insert(index);
                 candidate.score = candidate.score.max(score);
-                // Who was told first is chance.
+                // The order of notification is random.
                 candidate.root_rank = candidate
                     .root_rank
                     .filter(|rank| sign.rank().is_none_or(|other| other == *rank));

@@ -1,4 +1,4 @@
-//! Programs, their data, their libraries, the storage and the platform they run on: what says its own name in a log.
+//! Engine for programs, their data, libraries, storage and platform: failures that a log names explicitly.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,21 +30,21 @@ fn candidate(scene: &Scene<'_>, class: &str, signs: &[(usize, &Sign)]) -> Option
         (machine @ (Entity::Device { .. } | Entity::Node { .. }), Source::KernelLog | Source::Host | Source::Gpu) => {
             machine.clone()
         }
-        // The same words from several ranks are one program's, not several ranks'.
+        // The same message from several ranks concerns the program, not the ranks.
         _ if ranks.len() > 1 => scene.job_entity(),
         _ => match earliest.rank() {
             Some(rank) => scene.rank_entity(rank, earliest.node()),
             None => scene.job_entity(),
         },
     };
-    // An exception of no known meaning, or a helper process that is gone, is how a failure surfaced rather than what it is.
+    // An exception of unknown meaning, or a lost helper process, shows how a failure surfaced and not its cause.
     let strength = match class {
         "uncaught-exception" | "dataloader-worker-crash" => Strength::Symptom,
         _ => Strength::Cause,
     };
     let is_message = signs.iter().all(|(_, sign)| sign.is_signed(EXIT_MESSAGE));
     let (strength, score) = if is_message && ended_before(scene, earliest, &ranks) {
-        // Survivors of a failure end with a message, too.
+        // Survivors of a failure end with a message too.
         (Strength::Outcome, score.min(0.2))
     } else {
         (strength, score)
@@ -57,7 +57,7 @@ fn candidate(scene: &Scene<'_>, class: &str, signs: &[(usize, &Sign)]) -> Option
         ));
     }
     candidate.support.extend(signs.iter().map(|(index, _)| *index));
-    // Without clocks nobody knows which stream was first; a traceback of another rank whose end is lost may be the same.
+    // Without clocks the order of streams is unknown; a truncated traceback of another rank may be the same failure.
     let another = scene.marks().any(|(_, sign)| {
         sign.class().is_some_and(|class| class.as_str() == "uncaught-exception")
             && sign.rank().is_some_and(|rank| Some(rank) != earliest.rank())
@@ -87,7 +87,7 @@ fn candidate(scene: &Scene<'_>, class: &str, signs: &[(usize, &Sign)]) -> Option
     Some(candidate)
 }
 
-/// Whether a rank without a message of its own was ended by a signal, or ended before the message.
+/// Returns true if a rank without a message of its own was ended by a signal, or ended before the message.
 fn ended_before(scene: &Scene<'_>, message: &Sign, ranks: &BTreeSet<Rank>) -> bool {
     if struck_rank(scene).is_some() {
         return true;

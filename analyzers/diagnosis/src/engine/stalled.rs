@@ -1,7 +1,7 @@
-//! Which ranks the others wait for, tensor by tensor, as Horovod's stall inspector tells it.
+//! Missing ranks for each tensor, as Horovod's stall inspector reports them.
 //!
-//! A rank that misses what others submitted is late or gone. Two ranks that each miss what the other one submitted are
-//! neither: they went different ways and would wait for each other for ever.
+//! A rank that lacks a tensor that others submitted is late or gone. Two ranks that each lack what the other
+//! submitted are neither: they took different paths and would wait for each other forever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +9,20 @@ use rankguard_model::Rank;
 
 use crate::{Candidate, Scene, Sign, Strength};
 
-/// Sets of ranks that are kept, each compared with each; ranks that are told to be absent.
+/// Maximum number of rank sets, each compared with each, and of missing ranks.
 const READY: usize = 256;
 
-/// The signature of a line of the table of missing ranks: `1: [grad.a, grad.b]`.
+/// Signature of a line in the table of missing ranks: `1: [grad.a, grad.b]`.
 const TABLE: &str = "stalled-tensors";
 
-/// What was told of tensors that wait.
+/// Waiting tensors of all stall reports.
 #[derive(Debug, Default)]
 pub(super) struct Stalled<'a> {
-    /// The tensors that a rank has not submitted.
+    /// Tensors that each rank has not submitted.
     missing: BTreeMap<Rank, BTreeSet<&'a str>>,
-    /// The ranks that submitted a tensor, each set once.
+    /// Distinct sets of ranks that submitted a tensor.
     ready: BTreeSet<BTreeSet<Rank>>,
-    /// The first sign of a stall, and those that name tensors.
+    /// Index of the first stall; `signs` are the stalls that name tensors.
     first: Option<usize>,
     signs: BTreeSet<usize>,
 }
@@ -42,7 +42,7 @@ impl<'a> Stalled<'a> {
         told
     }
 
-    /// Ranks that miss something.
+    /// Returns the ranks that lack a tensor.
     pub(super) fn missing(&self) -> BTreeSet<Rank> {
         if self.first.is_none() {
             return BTreeSet::new();
@@ -50,7 +50,7 @@ impl<'a> Stalled<'a> {
         if !self.missing.is_empty() {
             return self.missing.keys().copied().collect();
         }
-        // Of a world that nobody tells the size of, those below the highest that speaks are known to exist.
+        // If the world size is unknown, all ranks below the highest reported one are known to exist.
         let present: BTreeSet<Rank> = self.ready.iter().flatten().copied().collect();
         let gaps = present.iter().scan(0, |next, rank| {
             let gap = *next..rank.0;
@@ -60,10 +60,11 @@ impl<'a> Stalled<'a> {
         gaps.flatten().take(READY).map(Rank).collect()
     }
 
-    /// Two ranks, or two groups of ranks, that wait for each other's tensors.
+    /// Returns a mismatch of two ranks, or two groups of ranks, that wait for each other's tensors.
     pub(super) fn mismatch(&self, scene: &Scene<'_>) -> Option<Candidate> {
         let first = self.first?;
-        // Tensors of one kind may be submitted in any order; a broadcast and an allreduce are two places of the program.
+        // Tensors of one kind may be submitted in any order; a broadcast and an allreduce are two places of the
+        // program.
         let mut places: BTreeMap<BTreeSet<&str>, Rank> = BTreeMap::new();
         for (rank, tensors) in &self.missing {
             places.entry(kinds(tensors)).or_insert(*rank);
@@ -87,11 +88,11 @@ impl<'a> Stalled<'a> {
         Some(candidate)
     }
 
-    /// Whether a sign tells of tensors.
+    /// Reads the tensors of a sign; returns false if it names none.
     fn read(&mut self, sign: &'a Sign) -> bool {
         let table = sign.is_signed(TABLE);
         if table && let Some(list) = sign.text.split_once('[').map(|(_, list)| list) {
-            // A label that launchers put before lines looks like the number of the rank that is missing.
+            // A launcher's line label looks like the number of the missing rank.
             let Some(rank) = sign.rank_named().or_else(|| sign.entity.rank()) else {
                 return false;
             };
@@ -115,7 +116,7 @@ impl<'a> Stalled<'a> {
     }
 }
 
-/// The first two sets that have nothing in common.
+/// Returns the first two disjoint sets.
 fn apart<'s, T: Ord>(sets: &[&'s BTreeSet<T>]) -> Option<(&'s BTreeSet<T>, &'s BTreeSet<T>)> {
     sets.iter().enumerate().find_map(|(at, one)| {
         let other = sets[at + 1..].iter().find(|other| one.is_disjoint(other))?;
@@ -123,17 +124,17 @@ fn apart<'s, T: Ord>(sets: &[&'s BTreeSet<T>]) -> Option<(&'s BTreeSet<T>, &'s B
     })
 }
 
-/// The one rank of a group, where several others agree on what it does not do.
+/// Returns the only rank of a group if several others agree against it.
 fn alone(one: &BTreeSet<Rank>, others: &BTreeSet<Rank>) -> Option<Rank> {
     (one.len() == 1 && others.len() > 1).then(|| one.first().copied())?
 }
 
-/// The collectives that tensors wait in, by the names that Horovod gives them.
+/// Returns the collectives in which tensors wait, from the names that Horovod gives them.
 fn kinds(tensors: &BTreeSet<&str>) -> BTreeSet<&'static str> {
     let kind = |tensor: &&str| {
         let name = tensor.to_ascii_lowercase();
         let kinds = ["allgather", "allreduce", "alltoall", "broadcast", "reducescatter"];
-        // `DistributedSGD_Allreduce/HorovodAllgather_grad`: the innermost is the one that runs.
+        // In `DistributedSGD_Allreduce/HorovodAllgather_grad` the innermost collective is the one that runs.
         kinds
             .into_iter()
             .max_by_key(|kind| name.rfind(kind).map_or(0, |at| at + 1))
@@ -142,14 +143,14 @@ fn kinds(tensors: &BTreeSet<&str>) -> BTreeSet<&'static str> {
     tensors.iter().filter_map(kind).collect()
 }
 
-/// The names of a list, `...` left out.
+/// Returns the names of a list, without `...`.
 fn names(list: &str) -> impl Iterator<Item = &str> {
     let inside = list.split(']').next().unwrap_or(list);
     let names = inside.split(',').map(|name| name.trim().trim_end_matches(" ..."));
     names.filter(|name| !name.is_empty())
 }
 
-/// Each tensor with the ranks behind it: `grad.a [ready ranks: 0, 2]`. A list that was cut off is left out.
+/// Returns each tensor with its ranks: `grad.a [ready ranks: 0, 2]`. A truncated list is omitted.
 fn sets<'t>(text: &'t str, opening: &'static str) -> impl Iterator<Item = (&'t str, BTreeSet<Rank>)> {
     text.match_indices(opening).filter_map(move |(at, _)| {
         let (inside, _) = text[at + opening.len()..].split_once(']')?;

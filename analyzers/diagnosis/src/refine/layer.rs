@@ -1,4 +1,4 @@
-//! Where a failure sits, where its circumstances tell other than its class.
+//! Layer of a failure, if its circumstances show another one than its class.
 
 use crate::first_rank::NODE_RANKS;
 use crate::frames::{
@@ -7,7 +7,7 @@ use crate::frames::{
 };
 use crate::{Candidate, Scene, Sign};
 
-/// Mistakes of code, whoever wrote it; with the circumstances it can be told who did.
+/// Classes of code mistakes; the circumstances show which code made it.
 const CODE: [&str; 19] = [
     "assertion-error",
     "attribute-error",
@@ -30,7 +30,7 @@ const CODE: [&str; 19] = [
     "uncaught-exception",
 ];
 
-/// How ranks say that they did not find each other.
+/// Classes in which ranks report that they did not find each other.
 const MEETING: [&str; 5] = [
     "connection-refused",
     "connection-reset",
@@ -39,10 +39,10 @@ const MEETING: [&str; 5] = [
     "rendezvous-failure",
 ];
 
-/// What a message says of the layer of its class.
+/// Rule that derives a layer from the text of a message.
 struct Said {
     classes: &'static [&'static str],
-    /// In small letters; one of them is enough.
+    /// Lower-case texts, one of which must occur.
     words: &'static [&'static str],
     layer: &'static str,
     why: &'static str,
@@ -105,7 +105,8 @@ const SAID: [Said; 9] = [
     },
 ];
 
-/// A layer other than the usual one of the class, and why; `said` is what all signs of it say.
+/// Returns a layer other than the default of the class, with the reason. The last argument are the
+/// texts of all supporting signs.
 pub(super) fn of<'s>(
     scene: &Scene<'_>,
     candidate: &Candidate,
@@ -186,7 +187,7 @@ pub(super) fn of<'s>(
     Some((rule.layer, rule.why.to_owned()))
 }
 
-/// Whether the rank that was late says that it slept.
+/// Returns true if the late rank reports that it slept.
 fn sleeps(scene: &Scene<'_>, candidate: &Candidate) -> bool {
     let own = |sign: &Sign| candidate.root_rank.is_some() && sign.rank() == candidate.root_rank;
     scene
@@ -194,9 +195,9 @@ fn sleeps(scene: &Scene<'_>, candidate: &Candidate) -> bool {
         .any(|(_, sign)| own(sign) && sign.text.to_ascii_lowercase().contains("sleeping"))
 }
 
-/// Whether one rank alone misses its GPU, on a node of which a rank before it speaks of other things.
+/// Returns true if only this rank lacks its GPU, and a lower rank on the node reports other things.
 fn others_see_theirs(scene: &Scene<'_>, candidate: &Candidate) -> bool {
-    // Of ranks whose nodes nobody tells, the first few share one.
+    // If nodes are unknown, the first few ranks share one.
     let Some(rank) = candidate.root_rank.filter(|rank| rank.0 < NODE_RANKS) else {
         return false;
     };

@@ -1,4 +1,4 @@
-//! What a class means where it was said: a narrower class, and why.
+//! More specific class of a failure from its circumstances, with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::frames::{
 };
 use crate::{Scene, Sign};
 
-/// Packages that decode what a data set holds: what fails inside them is a file that is not what it should be.
+/// Packages that decode data files: a failure inside them means a damaged file.
 const DECODERS: [&str; 12] = [
     "PIL",
     "av",
@@ -27,7 +27,7 @@ const DECODERS: [&str; 12] = [
     "webdataset",
 ];
 
-/// Complaints about the form of what was read, when it was read out of a checkpoint.
+/// Classes that become a checkpoint mismatch if raised while a checkpoint was loaded.
 const MISFITS: [&str; 4] = [
     "key-error",
     "python-index-error",
@@ -35,17 +35,17 @@ const MISFITS: [&str; 4] = [
     "tensor-shape-mismatch",
 ];
 
-/// What a key is that was looked up in the environment.
+/// Reason for a key that is an environment variable.
 const A_VARIABLE: &str = "The key is the name of a variable of the environment, which was not set.";
 
-/// How long a collective of NCCL may take where nobody said otherwise (PyTorch since 2.1).
+/// Default timeout of an NCCL collective (PyTorch since 2.1).
 const USUAL_LIMIT: Duration = Duration::from_secs(600);
 
-/// How drills of killing are named (Chaos Mesh, LitmusChaos, and by hand).
+/// Names of kill drills (Chaos Mesh, LitmusChaos, and manual ones).
 const DRILLS: [&str; 5] = ["chaos-kill", "container-kill", "fault-kill", "pod-delete", "pod-kill"];
 
-/// The class that a sign of `class` means where its circumstances tell more, which may be that it is this one and nothing else; the
-/// first that holds.
+/// Returns the class of a sign in its circumstances, possibly `class` itself to exclude others; the first rule that
+/// holds.
 pub(super) fn of(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str, String)> {
     while_loading(sign, class)
         .or_else(|| after_overflows(scene, sign, class))
@@ -127,7 +127,7 @@ fn waiting(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str,
         let why = format!("Rank {who} was busy for {seconds} s, which is longer than the others waited for it.");
         return Some(("hang-stalled-ranks", why));
     }
-    // Of a meeting that fails for other reasons a data set says nothing.
+    // For a rendezvous that failed for other reasons, data preparation is no evidence.
     let store = || sign.is_signed("store-wait-timeout");
     let waited = class == "nccl-timeout" || store();
     (waited && scene.first_of("still-preparing").is_some()).then(|| {
@@ -136,8 +136,8 @@ fn waiting(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str,
     })
 }
 
-/// Work of another rank of which is told that it took longer than a collective may, and its seconds. Where the one that complains
-/// was busy for as long, all of them were.
+/// Returns the work of another rank that took longer than the collective's timeout, with its seconds. None if the
+/// complaining rank was busy for as long, because then all were.
 fn busy_for_longer<'s>(scene: &'s Scene<'_>, complaint: &Sign) -> Option<(&'s Sign, u64)> {
     let told = complaint.field("timeout_ms").and_then(|limit| limit.parse().ok());
     let limit = told.map_or(USUAL_LIMIT, Duration::from_millis);
@@ -151,8 +151,8 @@ fn busy_for_longer<'s>(scene: &'s Scene<'_>, complaint: &Sign) -> Option<(&'s Si
     (!own(first.0) && !busy.any(|(sign, _)| own(sign))).then_some(first)
 }
 
-/// Ranks that say one and the same of tensors of different size, and fail in the collective. Who says it of several tensors
-/// lists them.
+/// Detects ranks that log the same message with tensors of different size, and fail in the collective. Ranks that log
+/// several tensors are listing them and do not count.
 fn of_two_sizes(scene: &Scene<'_>, class: &str) -> Option<(&'static str, String)> {
     if !matches!(class, "nccl-system-error" | "nccl-timeout" | "segfault") {
         return None;
@@ -178,7 +178,7 @@ fn of_two_sizes(scene: &Scene<'_>, class: &str) -> Option<(&'static str, String)
     })
 }
 
-/// A connection that breaks while ranks meet is that of the store which they meet in.
+/// A connection that breaks during rendezvous is the one to its store.
 fn of_the_store(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
     let broke = matches!(class, "connection-refused" | "connection-reset" | "connection-timeout");
     (broke && below(sign, "_call_store")).then(|| {
@@ -187,7 +187,7 @@ fn of_the_store(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
     })
 }
 
-/// A job that failed without a reason, and whose name says that this is what it was for.
+/// Detects a job that failed without a reason and has the name of a kill drill.
 fn in_a_drill(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
     let drill = class == "launcher-child-failed" && DRILLS.iter().any(|name| sign.text.contains(name));
     drill.then(|| {
@@ -225,7 +225,7 @@ fn of_a_setting(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
     Some(("config-error", why))
 }
 
-/// An assertion that a path is there, and a path that was gone when it should have been removed or renamed.
+/// Detects an assertion that a path exists, and a path that was gone before it was removed or renamed.
 fn of_a_path(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
     if class == "assertion-error" && asserts_a_path(sign) {
         let why = "It was asserted that a path is there, and it is not.".to_owned();
@@ -262,7 +262,7 @@ fn of_the_data(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
         let why = format!("It was raised inside {innermost}, which was decoding a file of the data.");
         return Some(("data-corrupt", why));
     }
-    // Code that serves for most samples and fails for one says that this one is not like the others.
+    // Code that works for most samples and fails for one shows that this sample differs.
     let function = reads_samples(sign).filter(|_| innermost == "program")?;
     let why = format!("It was raised in {function}, which reads one sample of the data.");
     Some(("bad-sample", why))
@@ -281,7 +281,7 @@ fn of_the_framework(sign: &Sign, class: &str) -> Option<(&'static str, String)> 
     Some(("framework-bug", why))
 }
 
-/// Whether a stack was printed with frames of MPI or UCX. Those of what prints it say nothing.
+/// Returns true if a printed stack has frames of MPI or UCX; frames of the stack printer itself do not count.
 fn crashed_in_transport(scene: &Scene<'_>) -> bool {
     scene.marks().any(|(_, sign)| {
         let frame = sign.is_signed("mpi-ucx-frame");
@@ -293,7 +293,7 @@ fn crashed_in_transport(scene: &Scene<'_>) -> bool {
     })
 }
 
-/// Whether steps were skipped because gradients overflowed.
+/// Returns true if steps were skipped because gradients overflowed.
 fn overflowed(scene: &Scene<'_>) -> bool {
     scene
         .marks()

@@ -1,8 +1,8 @@
-//! Circumstances: the same words mean another class, or sit in another layer, by where they were said.
+//! Refinement by circumstances: the same text means another class, or another layer, depending on its origin.
 //!
-//! A signature sees one line. Below which functions an exception was raised, whose code raised it and what a message counts
-//! tells more: shapes that differ while a checkpoint is loaded are the checkpoint's; a type error that a training framework
-//! makes on its own, with no line of the program below it, is the framework's.
+//! A signature matches one line. The functions below which an exception was raised, the package that raised it and
+//! the values in a message are more specific: shapes that differ while a checkpoint is loaded are the checkpoint's; a
+//! type error in a training framework without a program line below it is the framework's.
 
 mod layer;
 mod meaning;
@@ -10,16 +10,16 @@ mod meaning;
 use crate::frames::cut_off;
 use crate::{Candidate, Scene, Strength};
 
-/// Exceptions whose type tells what a wrong use of a framework is, where nothing narrower is known of it.
+/// Exception types that name the misuse of a framework, if no narrower class is known.
 const RAISED: [(&str, &str); 3] = [
     ("AssertionError", "assertion-error"),
     ("AttributeError", "attribute-error"),
     ("TypeError", "type-error"),
 ];
 
-/// Gives a candidate the class and the layer that its circumstances tell.
+/// Sets the class and the layer that a candidate's circumstances show.
 pub(crate) fn refine(scene: &Scene<'_>, candidate: &mut Candidate) {
-    // A line before the traceback often says the same; the traceback is what knows its frames.
+    // A line before the traceback often has the same text; only the traceback has frames.
     let sign = candidate
         .support
         .iter()
@@ -29,7 +29,7 @@ pub(crate) fn refine(scene: &Scene<'_>, candidate: &mut Candidate) {
     if let Some((class, why)) = meaning::of(scene, sign, candidate.class.as_str()) {
         candidate.class = class.into();
         candidate.notes.push(why);
-        // Who stands still is told by where it stands; that others waited for it only surfaced.
+        // The location of the stall names the cause; the wait of the others is only a symptom.
         if class == "hang-stalled-ranks" {
             candidate.strength = Strength::Cause;
         }

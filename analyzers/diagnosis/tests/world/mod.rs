@@ -1,4 +1,4 @@
-//! A cluster that reports, and what is concluded from it: what stories are told with.
+//! Test cluster for the stories: it reports evidence and returns conclusions.
 #![allow(clippy::unwrap_used, dead_code, reason = "each file of stories uses a part of it")]
 
 use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, Fact, JobContext, Policy};
@@ -32,7 +32,7 @@ impl World {
         }
     }
 
-    /// Another truth about the job.
+    /// Changes the context of the job.
     pub(crate) fn job(&mut self, change: impl FnOnce(&mut JobContext)) {
         let name = JobId::from("train");
         let mut job = self.context.job(&name).unwrap().clone();
@@ -40,7 +40,7 @@ impl World {
         self.context.set(name, job);
     }
 
-    /// Evidence that happened and arrived at `ms`.
+    /// Adds evidence that happened and arrived at `ms`.
     pub(crate) fn at(&mut self, ms: i64, source: Source, entity: Entity, body: Body, marks: Vec<Mark>) -> &mut Self {
         self.late(ms, ms, source, entity, body, marks)
     }
@@ -111,7 +111,7 @@ impl World {
         self
     }
 
-    /// A rank completes a step.
+    /// Completes a step on a rank.
     pub(crate) fn steps(&mut self, ms: i64, rank: u32, step: u64) -> &mut Self {
         let body = Body::Progress {
             step: Step(step),
@@ -122,7 +122,7 @@ impl World {
         self.at(ms, Source::Ranks, rank_of(rank), body, Vec::new())
     }
 
-    /// No rank has made a step since `ms`, which the controller finds at `found`.
+    /// Reports that no rank has made a step since `ms`, detected by the controller at `found`.
     pub(crate) fn stalls(&mut self, ms: i64, found: i64) -> &mut Self {
         let fact = Fact::JobStalled {
             job: JobId::from("train"),
@@ -138,7 +138,7 @@ impl World {
         self
     }
 
-    /// Waits until the next draft is due and gives its conclusion.
+    /// Waits until the next draft is due and returns its conclusion.
     pub(crate) fn settle(&mut self) -> Concluded {
         let due = self.diagnosis.due().expect("a draft is open");
         let mut all = self.diagnosis.conclude(due, Catalogue::builtin());

@@ -1,5 +1,5 @@
-//! From entries to a catalogue: replaced entries go, classes take from their parents what they do not say themselves, and every
-//! reference must lead somewhere.
+//! Builds a catalogue from entries: applies replacements, inherits unset class fields from parents, and resolves
+//! every reference.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::class::{Class, Row};
 use crate::code::{Code, CodeTable};
 use crate::mistake::{Mistake, Place, nearest};
 
-/// Most wider classes above a class; more is a circle.
+/// Maximum number of ancestors of a class; a longer chain is reported as a cycle.
 const DEPTH: usize = 8;
 
-/// What the files say, each id once.
+/// Catalogue parts after entries were resolved, each keyed by id.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Parts {
     pub(super) classes: BTreeMap<ClassId, Arc<Class>>,
@@ -27,7 +27,7 @@ pub(super) struct Parts {
     pub(super) actions: BTreeMap<String, String>,
 }
 
-/// Keeps one entry an id. The second one must say that it replaces the first, and only then.
+/// Returns one entry for each id. A repeated id must set `replaces` to that id; a first one must not set it.
 pub(super) fn settle<T>(
     entries: Vec<Entry<T>>,
     kind: &str,
@@ -66,7 +66,7 @@ pub(super) fn settle<T>(
     kept
 }
 
-/// Joins everything but signatures and taxonomies.
+/// Builds everything except signatures and taxonomies.
 pub(super) fn build(entries: &mut Entries, mistakes: &mut Vec<Mistake>) -> Parts {
     let mut parts = Parts::default();
     let sources = settle(
@@ -118,7 +118,7 @@ pub(super) fn build(entries: &mut Entries, mistakes: &mut Vec<Mistake>) -> Parts
     parts
 }
 
-/// A class and the wider ones above it, itself first.
+/// Returns the class row followed by its ancestors, nearest first.
 fn lineage<'r>(
     row: &'r Entry<Row>,
     rows: &'r BTreeMap<ClassId, Entry<Row>>,
@@ -129,7 +129,7 @@ fn lineage<'r>(
     let mut at = row;
     while let Some(parent) = &at.value.parent {
         let Some(next) = rows.get(aliases.get(parent).unwrap_or(parent)) else {
-            // Told where it stands, not at every class below.
+            // Reported once, at the class that names the parent, and not at each of its descendants.
             if line.len() == 1 {
                 let help = nearest(parent.as_str(), rows.keys().map(ClassId::as_str));
                 let help = help.unwrap_or_else(|| "name a class, or leave parent out".to_owned());
@@ -149,7 +149,7 @@ fn lineage<'r>(
     line
 }
 
-/// The first that is said on the way up.
+/// Returns the first value that is set on the path from the class to its root.
 fn said<'r, T>(lineage: &[&'r Entry<Row>], of: impl Fn(&'r Row) -> Option<T>) -> Option<T> {
     lineage.iter().find_map(|entry| of(&entry.value))
 }
@@ -162,7 +162,8 @@ fn join(
 ) -> Class {
     let entry = lineage[0];
     let row = &entry.value;
-    // The action and all that explains it come from one class together: a source recommends the action that it stands beside.
+    // The action and its sources, basis and alternatives come from the same class, because a source recommends the
+    // action of its own entry.
     let acts = lineage
         .iter()
         .find(|entry| entry.value.action.is_some())
@@ -222,7 +223,7 @@ fn join(
     class
 }
 
-/// Ids that a class names itself; what it inherits is told at the class that names it.
+/// Checks the ids that a class names itself; inherited ids are reported at the class that names them.
 fn check_class(row: &Row, place: &Place, parts: &Parts, mistakes: &mut Vec<Mistake>) {
     let actions = row.action.iter().map(|id| ("action", id));
     let actions = actions.chain(row.then.iter().map(|id| ("then", id)));
@@ -296,7 +297,7 @@ fn codes(rows: Vec<Entry<Code>>, kind: &str, parts: &Parts, mistakes: &mut Vec<M
 }
 
 impl Parts {
-    /// The id of a class by its id or an alias.
+    /// Resolves a class id or an alias to the class id.
     pub(super) fn class_id(&self, id: &ClassId) -> Option<ClassId> {
         if self.classes.contains_key(id) {
             return Some(id.clone());
@@ -304,7 +305,7 @@ impl Parts {
         self.aliases.get(id).cloned()
     }
 
-    /// All classes by their ids and aliases.
+    /// Returns all classes, keyed by id and by alias.
     pub(super) fn named(&self) -> ByName<ClassId, Arc<Class>> {
         let others = self
             .aliases

@@ -1,9 +1,9 @@
-//! The files that are built into the program.
+//! Data files that are compiled into the program.
 
-/// A file: its name, and its text.
+/// File name and its text.
 pub(super) type File = (&'static str, &'static str);
 
-/// What every use of the catalogue needs.
+/// Files that are read whenever a catalogue is built.
 pub(super) const WORDS: &[File] = &[
     ("actions.toml", include_str!("../../data/actions.toml")),
     ("classes.toml", include_str!("../../data/classes.toml")),
@@ -11,10 +11,10 @@ pub(super) const WORDS: &[File] = &[
     ("sxids.toml", include_str!("../../data/sxids.toml")),
 ];
 
-/// Places in the further taxonomies: read when one is asked for.
+/// Categories of the classes in non-primary taxonomies; parsed on first use.
 pub(super) const CROSSWALK: File = ("crosswalk.toml", include_str!("../../data/crosswalk.toml"));
 
-/// Ids of the taxonomies that every class has a place in.
+/// Ids of the taxonomies in which every class has a category.
 pub const PRIMARY: [&str; 5] = [
     "zhang-icse2020",
     "gao-icse-seip2023",
@@ -29,7 +29,7 @@ macro_rules! taxonomy_files {
     };
 }
 
-/// Id, file and text of each taxonomy: read when it is asked for.
+/// Id, file name and text of each taxonomy; parsed on first use.
 pub(super) const TAXONOMIES: [(&str, &str, &str); 20] = taxonomy_files![
     "zhang-icse2020",
     "gao-icse-seip2023",
@@ -59,7 +59,7 @@ macro_rules! signature_files {
     };
 }
 
-/// Signatures, one file a family.
+/// Signature files, one for each family.
 pub(super) const SIGNATURES: &[File] = signature_files![
     "gpu.toml",
     "dcgm.toml",

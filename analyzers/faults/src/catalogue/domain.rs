@@ -1,9 +1,9 @@
-//! The domain of a study that a layer belongs to.
+//! Fallback category of a class by its layer.
 
 use crate::taxonomy::OUTSIDE_SCOPE;
 
-/// Where a class without a category goes. Kokolis et al. name three domains beside their symptoms, and a layer says which; the
-/// other studies have nothing wider than their categories.
+/// Returns the category for a class without one in the taxonomy. Kokolis et al. name three domains besides their
+/// symptoms, and the layer selects one; the other primary taxonomies have nothing wider than their categories.
 pub(super) fn domain_of(taxonomy: &str, layer: &str) -> &'static str {
     match (taxonomy, layer) {
         ("kokolis-hpca2025", "user-code" | "user-data" | "model-numerics" | "framework") => "user-program",

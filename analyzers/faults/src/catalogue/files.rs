@@ -1,4 +1,5 @@
-//! The files that a person adds to the built-in catalogue. How a file is read is the reader's own: this crate has no files.
+//! Catalogue files that a user adds to the built-in ones. The caller supplies the file reader; this crate does no
+//! file I/O.
 
 use std::borrow::Cow;
 use std::io;
@@ -9,34 +10,31 @@ use serde::{Deserialize, Serialize};
 use super::Catalogue;
 use crate::mistake::CatalogueError;
 
-/// A file that a person adds to the built-in catalogue, as it was when it was read: who keeps it has the same catalogue
-/// whatever becomes of the file.
+/// User catalogue file, with the text that was read. A stored copy rebuilds the same catalogue even if the file
+/// changes later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CatalogueFile {
-    /// Its name, which mistakes repeat.
+    /// File name; repeated in mistakes.
     pub name: String,
-    /// Its text (TOML).
+    /// File text (TOML).
     pub text: String,
 }
 
-/// Why files of a person cannot be used.
+/// Error of reading or joining user catalogue files.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogueFilesError {
-    /// A file cannot be read.
     #[error("{path}: cannot be read: {source}")]
     Unread {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// They do not hold together; each mistake on a line of its own, with file, line and key.
+    /// The files contain mistakes; one line for each, with file, line and key.
     #[error(transparent)]
     Wrong(#[from] CatalogueError),
 }
 
 impl CatalogueFile {
-    /// Reads the files of these paths by `read`, and the catalogue that they make.
+    /// Reads the files at `paths` with `read` and returns them with the catalogue they build.
     pub fn read(
         paths: &[PathBuf],
         read: impl Fn(&Path) -> io::Result<String>,
@@ -56,7 +54,8 @@ impl CatalogueFile {
         Ok((files, catalogue))
     }
 
-    /// The built-in catalogue with these files; all mistakes at once, each with file, line and key.
+    /// Builds the built-in catalogue joined with these files; reports all mistakes at once, each with file, line and
+    /// key.
     pub fn join(files: &[Self]) -> Result<Cow<'static, Catalogue>, CatalogueError> {
         if files.is_empty() {
             return Ok(Cow::Borrowed(Catalogue::builtin()));

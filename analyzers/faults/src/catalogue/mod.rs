@@ -1,11 +1,11 @@
-//! The catalogue: all knowledge of this crate, from the built-in files and from those that a person adds.
+//! Catalogue of failure classes, taxonomies, codes and signatures, from the built-in files and from user files.
 //!
-//! What every line needs (classes, codes, signatures) is read when the catalogue is made; taxonomies and the places beyond the
-//! five primary ones are read when somebody asks for them. The built-in files are checked as a whole by this crate's tests
-//! ([`Catalogue::load`]), a person's files whenever they are read ([`Catalogue::with_files`]).
+//! Classes, codes and signatures are parsed when the catalogue is built; taxonomies, and the categories beyond the
+//! five primary ones, on first use. The built-in files are fully checked by this crate's tests ([`Catalogue::load`]),
+//! user files whenever they are read ([`Catalogue::with_files`]).
 //!
-//! A catalogue never changes. Reload means: make a new one, compare [`Catalogue::version`], and if it differs make a new
-//! matcher (`Matcher::new(&catalogue)`) and hand it to the streams; what a stream has seen is its own and stays.
+//! A catalogue is immutable. To reload, build a new one and compare [`Catalogue::version`]; if it differs, build a
+//! new matcher (`Matcher::new(&catalogue)`) and pass it to the streams. A stream retains its own state.
 
 mod build;
 mod builtin;
@@ -36,33 +36,33 @@ pub use files::{CatalogueFile, CatalogueFilesError};
 pub use read::Reference;
 pub(crate) use signatures::SIGNATURE_LIMIT;
 
-/// All classes, taxonomies, codes and signatures.
+/// Immutable set of all classes, taxonomies, codes and signatures.
 #[derive(Debug, Clone)]
 pub struct Catalogue {
     parts: Parts,
-    /// Classes by their ids and aliases: diagnosis asks for those of every piece of evidence.
+    /// Classes by id and alias; diagnosis looks up the classes of all evidence here.
     named: ByName<ClassId, Arc<Class>>,
     signatures: Vec<Signature>,
     shelf: Vec<Volume>,
-    /// Places beyond the primary taxonomies that a person's files name.
+    /// Categories in non-primary taxonomies from user files.
     added: BTreeMap<ClassId, Map>,
-    /// The built-in places beyond the primary taxonomies.
+    /// Built-in categories in non-primary taxonomies.
     crosswalk: OnceLock<BTreeMap<String, Map>>,
-    /// Digest of the files that a person added.
+    /// Digest of the user files.
     added_digest: u64,
 }
 
-/// How much is checked.
+/// Level of checking when a catalogue is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Care {
-    /// The built-in files are taken as the tests left them.
+    /// Built-in files are trusted, because the tests checked them.
     Trust,
-    /// Every file is read exactly.
+    /// Every file is fully parsed and checked.
     Full,
 }
 
 impl Catalogue {
-    /// The catalogue that is built into the program.
+    /// Returns the built-in catalogue, built on first use.
     pub fn builtin() -> &'static Self {
         static BUILTIN: OnceLock<Catalogue> = OnceLock::new();
         BUILTIN.get_or_init(|| {
@@ -70,16 +70,18 @@ impl Catalogue {
         })
     }
 
-    /// Reads all built-in files at once and checks everything that can be checked. Slow; for tests.
+    /// Reads and checks all built-in files at once. Slow; for tests.
     pub fn load() -> Result<Self, CatalogueError> {
         Self::make(&[], Care::Full)
     }
 
-    /// The built-in catalogue with what a person adds. `files` are names, which mistakes repeat, and texts.
+    /// Builds the built-in catalogue joined with user files. `files` are pairs of a name, repeated in mistakes, and
+    /// the text.
     ///
-    /// A file holds `[[class]]`, `[[signature]]`, `[[xid]]`, `[[sxid]]`, `[[source]]`, `[[action]]`, `[[taxonomy]]` and
-    /// `[map.CLASS]` as the built-in files do, or is one taxonomy (`schema = "failure-taxonomy/1"`), whose categories name
-    /// their `classes`. An entry with the id of one that exists needs `replaces = "ID"`. All mistakes come back at once.
+    /// A file holds `[[class]]`, `[[signature]]`, `[[xid]]`, `[[sxid]]`, `[[source]]`, `[[action]]`, `[[taxonomy]]`
+    /// and `[map.CLASS]` as the built-in files do, or is one taxonomy (`schema = "failure-taxonomy/1"`) with
+    /// categories that name their `classes`. An entry with the id of an existing one needs `replaces = "ID"`. All
+    /// mistakes are returned at once.
     pub fn with_files(files: &[(&str, &str)]) -> Result<Self, CatalogueError> {
         Self::make(files, Care::Trust)
     }
@@ -148,7 +150,8 @@ impl Catalogue {
         places.flatten().cloned().collect()
     }
 
-    /// What this catalogue says, as 16 hexadecimal digits: the same for the same files, whatever their names.
+    /// Returns the digest of the catalogue as 16 hexadecimal digits: equal for equal file texts, independent of file
+    /// names.
     pub fn version(&self) -> String {
         static BUILTIN: OnceLock<u64> = OnceLock::new();
         let builtin = BUILTIN.get_or_init(|| {
@@ -162,13 +165,14 @@ impl Catalogue {
         format!("{:016x}", builtin ^ self.added_digest.rotate_left(1))
     }
 
-    /// A number that tells catalogues of one program apart: the same for the same files, and asked without writing anything.
+    /// Returns a number that distinguishes catalogues of one program: equal for equal files; unlike `version`,
+    /// without allocation.
     pub fn edition(&self) -> u64 {
         self.added_digest
     }
 
-    /// A class by its id or an alias; an `unknown-*` id that is not in the catalogue gets the class of its family, so that an
-    /// unknown number still has advice (RG-10).
+    /// Returns a class by id or alias. An `unknown-*` id that is not in the catalogue resolves to the class of its
+    /// family, so that an unknown number still has advice (RG-10).
     pub fn class(&self, id: &ClassId) -> Option<&Class> {
         if let Some(class) = self.named.get(id) {
             return Some(class);
@@ -180,42 +184,42 @@ impl Catalogue {
         self.parts.classes.get(&ClassId::from(family)).map(Arc::as_ref)
     }
 
-    /// All classes by id.
+    /// Returns all classes, ordered by id.
     pub fn classes(&self) -> impl Iterator<Item = &Class> {
         self.parts.classes.values().map(Arc::as_ref)
     }
 
-    /// The wider classes above a class, the nearest first.
+    /// Returns the ancestors of a class, nearest first.
     pub fn ancestors(&self, id: &ClassId) -> impl Iterator<Item = &Class> {
         let parent = |class: &&Class| class.parent.as_ref().and_then(|parent| self.class(parent));
         std::iter::successors(self.class(id).and_then(|class| parent(&class)), parent)
     }
 
-    /// The widest class that a class belongs to: itself, where it is a root.
+    /// Returns the root of the tree that the class belongs to; a root class returns itself.
     pub fn root_of(&self, id: &ClassId) -> Option<&Class> {
         self.ancestors(id).last().or_else(|| self.class(id))
     }
 
-    /// The id by which labelled logs know a class: its own, or that of the nearest class they have.
+    /// Returns the id that labelled logs use for the class: its own, or its `told_as`.
     pub fn told_as<'c>(&'c self, id: &'c ClassId) -> &'c ClassId {
         self.class(id)
             .map_or(id, |class| class.told_as.as_ref().unwrap_or(&class.id))
     }
 
-    /// The classes directly below a class.
+    /// Returns the direct children of a class.
     pub fn children(&self, id: &ClassId) -> impl Iterator<Item = &Class> {
         let id = self.class(id).map(|class| &class.id);
         self.classes()
             .filter(move |class| id.is_some() && class.parent.as_ref() == id)
     }
 
-    /// The places of a class in the five primary taxonomies, most specific first. Every taxonomy has an entry for a class that
-    /// is known; the map is empty for one that is not.
+    /// Returns the categories of a class in the five primary taxonomies, most specific first. A known class has an
+    /// entry for each taxonomy; an unknown class returns an empty map.
     pub fn taxonomies_of(&self, id: &ClassId) -> Shared<BTreeMap<String, Vec<String>>> {
         self.class(id).map(|class| class.taxonomies.clone()).unwrap_or_default()
     }
 
-    /// The places of a class in one taxonomy, its own or those of a wider class; none where that study has no place for it.
+    /// Returns the categories of a class in one taxonomy, its own or those of the nearest ancestor that has any.
     pub fn places_in(&self, id: &ClassId, taxonomy: &str) -> Option<&Vec<String>> {
         let class = self.class(id)?;
         if let Some(places) = class.taxonomies.get(taxonomy) {
@@ -229,76 +233,76 @@ impl Catalogue {
         })
     }
 
-    /// What to do about a class; for one that is not in the catalogue, what to do about an unknown failure.
+    /// Returns the mitigation of a class; an id that is not in the catalogue returns that of `unknown`.
     pub fn mitigation(&self, id: &ClassId) -> Shared<Mitigation> {
         let class = self.class(id).or_else(|| self.class(&ClassId::from("unknown")));
         class.map(|class| class.mitigation.clone()).unwrap_or_default()
     }
 
-    /// All taxonomies, the five primary ones first.
+    /// Returns all taxonomies, the five primary ones first.
     pub fn taxonomies(&self) -> impl Iterator<Item = &Taxonomy> {
         self.shelf.iter().map(Volume::taxonomy)
     }
 
-    /// Ids of all taxonomies, the five primary ones first; reads none of them.
+    /// Returns the ids of all taxonomies, the five primary ones first, without parsing any.
     pub fn taxonomy_ids(&self) -> impl Iterator<Item = &str> {
         self.shelf.iter().map(|volume| volume.id.as_str())
     }
 
-    /// One taxonomy.
+    /// Returns a taxonomy by id.
     pub fn taxonomy(&self, id: &str) -> Option<&Taxonomy> {
         let volume = self.shelf.iter().find(|volume| volume.id == id);
         volume.map(Volume::taxonomy)
     }
 
-    /// Ids of taxonomies and classes close to a word that is none, the closest first.
+    /// Returns up to three taxonomy ids similar to an unknown word, the closest first.
     pub fn similar_taxonomies(&self, word: &str) -> Vec<&str> {
         mistake::nearest_of(word, self.taxonomy_ids(), 3)
     }
 
-    /// Ids and aliases of classes close to a word that is none, the closest first.
+    /// Returns up to three class ids or aliases similar to an unknown word, the closest first.
     pub fn similar_classes(&self, word: &str) -> Vec<&str> {
         let known = self.parts.classes.keys().chain(self.parts.aliases.keys());
         mistake::nearest_of(word, known.map(ClassId::as_str), 3)
     }
 
-    /// Name of a category of a taxonomy, as its authors print it.
+    /// Returns the name of a category as its authors print it.
     pub fn category_name(&self, taxonomy: &str, category: &str) -> Option<&str> {
         self.taxonomy(taxonomy)?.name_of(category)
     }
 
-    /// Title and address of a source.
+    /// Returns title and address of a source.
     pub fn source(&self, id: &str) -> Option<&Reference> {
         self.parts.sources.get(id)
     }
 
-    /// Title of a source that recommends something.
+    /// Returns the title of a source.
     pub fn source_title(&self, id: &str) -> Option<&str> {
         self.source(id).map(|source| source.title.as_str())
     }
 
-    /// What an action id means.
+    /// Returns the definition of an action id.
     pub fn action(&self, id: &str) -> Option<&str> {
         self.parts.actions.get(id).map(String::as_str)
     }
 
-    /// XIDs of the GPU driver.
+    /// Returns the XIDs of the GPU driver.
     pub fn xids(&self) -> &CodeTable {
         &self.parts.xids
     }
 
-    /// SXids of the NVSwitch driver.
+    /// Returns the SXids of the NVSwitch driver.
     pub fn sxids(&self) -> &CodeTable {
         &self.parts.sxids
     }
 
-    /// All signatures, in the order of their files.
+    /// Returns all signatures, in file order.
     pub fn signatures(&self) -> &[Signature] {
         &self.signatures
     }
 }
 
-/// FNV-1a over texts and the borders between them. It tells one catalogue from another; it is no seal.
+/// Computes FNV-1a over the texts, each followed by a separator byte. Distinguishes catalogues; not cryptographic.
 fn digest<'t>(texts: impl Iterator<Item = &'t str>) -> u64 {
     let mut state: u64 = 0xcbf2_9ce4_8422_2325;
     for text in texts {

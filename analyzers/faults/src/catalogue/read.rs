@@ -1,4 +1,4 @@
-//! From the text of a file to its entries. Every mistake is told with its line, and one does not hide the next.
+//! Parses catalogue files into entries. Every mistake is reported with its line, and reading continues after it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,13 +15,13 @@ use crate::mistake::{Mistake, Place, nearest};
 use crate::signature::Signature;
 use crate::taxonomy::{Category, Dimension, Head, Lists, SCHEMA, Sum, Taxonomy};
 
-/// Longest file that a person may add, bytes: the built-in files together have a tenth of it.
+/// Maximum size of a user file, bytes; the built-in files together have a tenth of it.
 const FILE_LIMIT: usize = 4 << 20;
 
-/// Most mistakes that are told of one file; a file with more is not a catalogue.
+/// Maximum number of mistakes reported for one file.
 const MISTAKE_LIMIT: usize = 100;
 
-/// What may stand at the top of a file.
+/// Keys allowed at the top level of a file.
 const KINDS: [&str; 10] = [
     "class",
     "signature",
@@ -35,7 +35,7 @@ const KINDS: [&str; 10] = [
     "schema",
 ];
 
-/// An entry, where it stands and which other it replaces.
+/// Parsed entry with its file position and the id of the entry it replaces.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry<T> {
     pub(crate) value: T,
@@ -43,14 +43,12 @@ pub(crate) struct Entry<T> {
     pub(crate) replaces: Option<String>,
 }
 
-/// Something that recommends an action or describes a failure.
+/// Publication or page that recommends an action or describes a failure.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {
     pub(crate) id: String,
-    /// Its title.
     pub title: String,
-    /// Its address.
     pub url: String,
 }
 
@@ -61,17 +59,17 @@ pub(crate) struct Action {
     pub(crate) definition: String,
 }
 
-/// A taxonomy with the places of its lists.
+/// Taxonomy with the file positions of its list entries.
 #[derive(Debug, Clone)]
 pub(crate) struct Study {
     pub(crate) taxonomy: Taxonomy,
     pub(crate) lists: Lists,
 }
 
-/// Places of a class in taxonomies.
+/// Taxonomy id to category ids of one class.
 pub(crate) type Map = BTreeMap<String, Vec<String>>;
 
-/// All entries of some files, in their order.
+/// All entries of the files read so far, in file order.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     pub(crate) classes: Vec<Entry<Row>>,
@@ -82,14 +80,14 @@ pub(crate) struct Entries {
     pub(crate) maps: Vec<Entry<(String, Map)>>,
     pub(crate) sources: Vec<Entry<Reference>>,
     pub(crate) actions: Vec<Entry<Action>>,
-    /// What clears a class of a layer that says nothing itself.
+    /// Layer to clearing condition, for classes that set none.
     pub(crate) clears: BTreeMap<String, String>,
 }
 
-/// Reads a file.
+/// Parses one file into `into`.
 ///
-/// `exact` keeps the line of every key and goes on after a mistake within an entry. Without it the first mistake of an entry is
-/// told with the line of the entry: for files that tests have read exactly.
+/// `exact` records the line of every key and continues after a mistake inside an entry. Without it, only the first
+/// mistake of an entry is reported, with the line of the entry: for files that the tests have parsed exactly.
 pub(crate) fn read(file: &str, text: &str, exact: bool, into: &mut Entries, mistakes: &mut Vec<Mistake>) {
     let mut reader = Reader {
         file: file.into(),
@@ -117,7 +115,7 @@ struct Reader<'t> {
     file: Arc<str>,
     text: &'t str,
     exact: bool,
-    /// Where each line begins; filled when the first one is asked for.
+    /// Byte offset of each line start; filled on first use.
     lines: Vec<usize>,
     mistakes: Vec<Mistake>,
 }
@@ -126,7 +124,7 @@ impl<'t> Reader<'t> {
     fn file(&mut self, into: &mut Entries) {
         let (root, problems) = DeTable::parse_recoverable(self.text);
         if !problems.is_empty() {
-            // What the parser saved from a broken text would only give mistakes that nobody made.
+            // Entries recovered from broken TOML would only cause follow-up mistakes.
             for problem in problems {
                 let help = "correct the TOML here".to_owned();
                 self.tell(
@@ -170,7 +168,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The tables of an array of tables; anything else is a mistake.
+    /// Returns the tables of an array of tables; reports anything else as a mistake.
     fn tables(&mut self, key: &str, at: Range<usize>, value: Spanned<DeValue<'t>>) -> Vec<(DeTable<'t>, Range<usize>)> {
         let help = || format!("write each one as [[{key}]]");
         let DeValue::Array(items) = value.into_inner() else {
@@ -200,7 +198,7 @@ impl<'t> Reader<'t> {
             .collect()
     }
 
-    /// One entry. A key that it does not know is told and taken out, so that the next mistake shows too.
+    /// Parses one entry. An unknown key is reported and removed, so that later mistakes in the entry are found too.
     fn row<T: DeserializeOwned>(&mut self, mut table: DeTable<'t>, span: Range<usize>) -> Option<Entry<T>> {
         let place = self.place(&table, &span);
         let replaces = table.remove("replaces").map(|value| match value.get_ref() {
@@ -216,7 +214,7 @@ impl<'t> Reader<'t> {
             };
             let left = Spanned::new(span.clone(), DeValue::Table(left));
             let problem = match T::deserialize(ValueDeserializer::from(left)) {
-                // What is left may have the right form, but an entry with a mistake is not used.
+                // The remaining keys may parse, but an entry with a mistake is not used.
                 Ok(value) => {
                     return sound.then_some(Entry { value, place, replaces });
                 }
@@ -242,7 +240,7 @@ impl<'t> Reader<'t> {
         let categories = self.list::<Category>(&mut table, "category", &mut lists.categories);
         let sums = self.list::<Sum>(&mut table, "sum", &mut lists.sums);
         let head = self.row::<Head>(table, span)?;
-        // A list with a hole in it no longer agrees with its places.
+        // A list with a rejected entry no longer matches its positions.
         (self.mistakes.len() == before).then(|| Entry {
             value: Study {
                 taxonomy: head.value.with(sums, dimensions, categories),
@@ -355,7 +353,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// What stands between a beginning and the next back-quote.
+/// Returns the text between `beginning` and the next back-quote.
 fn quoted<'m>(message: &'m str, beginning: &str) -> Option<&'m str> {
     let rest = message.split_once(beginning)?.1;
     rest.split_once('`').map(|(word, _)| word)

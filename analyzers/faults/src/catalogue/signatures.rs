@@ -1,4 +1,4 @@
-//! What must hold of a signature before the matcher may use it.
+//! Checks of signatures before the matcher uses them.
 
 use regex::Regex;
 
@@ -9,14 +9,14 @@ use crate::mistake::{Mistake, Place};
 use crate::scan;
 use crate::signature::Signature;
 
-/// Most signatures that the matcher has room for; it proves that they fit beside what it looks for itself.
+/// Maximum number of signatures; the matcher proves that they fit beside its own patterns.
 pub(crate) const SIGNATURE_LIMIT: usize = 2000;
 
-/// Shortest literal of the prefilter, bytes: a shorter one occurs in most lines.
+/// Minimum length of a prefilter literal, bytes: a shorter one occurs in most lines.
 const LITERAL_MIN: usize = 3;
 
-/// One signature an id, each leading to a known class. Of one that was read exactly the expressions are compiled, too, and the
-/// example is tried.
+/// Returns one signature for each id, with its class resolved. For exactly parsed files the expressions are compiled
+/// and matched against the example.
 pub(super) fn check(entries: Vec<Entry<Signature>>, parts: &Parts, mistakes: &mut Vec<Mistake>) -> Vec<Signature> {
     let mut kept = settle(entries, "signature", |signature| signature.id.to_string(), mistakes);
     if kept.len() > SIGNATURE_LIMIT {
@@ -45,8 +45,8 @@ pub(super) fn check(entries: Vec<Entry<Signature>>, parts: &Parts, mistakes: &mu
     kept.into_iter().map(|entry| entry.value).collect()
 }
 
-/// Of those that were read exactly the scanner must find the example. It leaves out what only folding brings in beyond ASCII
-/// (see [`crate::scan`]); a signature that is found nowhere would stay silent without a word.
+/// Checks that the scanner finds the example of each exactly parsed signature. The scanner omits case folding that
+/// reaches beyond ASCII (see [`crate::scan`]); without this check such a signature would never match, silently.
 fn check_found(kept: &[Entry<Signature>], mistakes: &mut Vec<Mistake>) {
     let exact = || (0_u16..).zip(kept).filter(|(_, entry)| entry.place.is_exact());
     if exact().next().is_none() {
@@ -65,7 +65,7 @@ fn check_found(kept: &[Entry<Signature>], mistakes: &mut Vec<Mistake>) {
         let example = &signature.example[..signature.example.floor_char_boundary(LINE_LIMIT)];
         let mut found = false;
         scanner.owners(example.as_bytes(), &mut |other| found |= other == owner);
-        // One that its own pattern does not match, or that holds none of its literals, was told of already.
+        // An example that the pattern does not match, or that holds no literal, was reported already.
         if !found
             && shows_a_literal(signature)
             && Regex::new(&signature.pattern).is_ok_and(|pattern| pattern.is_match(&signature.example))
@@ -123,7 +123,7 @@ fn compiled(key: &str, pattern: &str, place: &Place, mistakes: &mut Vec<Mistake>
     match Regex::new(pattern) {
         Ok(regex) => Some(regex),
         Err(problem) => {
-            // The last line of the message says what is wrong; the lines above draw it.
+            // The last line of the message states the error; the lines above point at it.
             let message = problem.to_string();
             let what = message.lines().last().unwrap_or_default().trim_start_matches("error: ");
             let help = "write it as the regex crate takes it: no look-around, no back-references".to_owned();

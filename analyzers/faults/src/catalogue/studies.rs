@@ -1,4 +1,4 @@
-//! Taxonomies on their shelf, and the places of classes in them.
+//! Taxonomies, parsed on first use, and the categories of classes in them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -11,11 +11,11 @@ use crate::class::Row;
 use crate::mistake::{Mistake, Place, nearest};
 use crate::taxonomy::{Category, Taxonomy, check};
 
-/// A taxonomy that is read when somebody asks for it.
+/// Taxonomy that is parsed on first use.
 #[derive(Debug, Clone)]
 pub(super) struct Volume {
     pub(super) id: String,
-    /// File and text, where it is not read yet.
+    /// File name and text, if it is not parsed yet.
     unread: Option<(&'static str, &'static str)>,
     taxonomy: OnceLock<Taxonomy>,
 }
@@ -36,7 +36,7 @@ impl Volume {
     }
 }
 
-/// The built-in taxonomies, none of them read.
+/// Returns the built-in taxonomies, none of them parsed.
 pub(super) fn builtin() -> Vec<Volume> {
     let volume = |&(id, file, text): &(&str, &'static str, &'static str)| Volume {
         id: id.to_owned(),
@@ -46,7 +46,7 @@ pub(super) fn builtin() -> Vec<Volume> {
     TAXONOMIES.iter().map(volume).collect()
 }
 
-/// The built-in places beyond the primary taxonomies.
+/// Returns the built-in categories in non-primary taxonomies, by class id.
 pub(super) fn crosswalk() -> BTreeMap<String, Map> {
     let (file, text) = CROSSWALK;
     let mut entries = Entries::default();
@@ -54,7 +54,7 @@ pub(super) fn crosswalk() -> BTreeMap<String, Map> {
     entries.maps.into_iter().map(|entry| entry.value).collect()
 }
 
-/// Puts studies on the shelf, after a check of each.
+/// Checks each taxonomy and adds it to the list, or replaces the one with its id.
 pub(super) fn shelve(studies: Vec<Entry<Study>>, shelf: &mut Vec<Volume>, mistakes: &mut Vec<Mistake>) {
     let mut seen: BTreeMap<String, Place> = BTreeMap::new();
     for entry in studies {
@@ -98,7 +98,7 @@ pub(super) fn shelve(studies: Vec<Entry<Study>>, shelf: &mut Vec<Volume>, mistak
     }
 }
 
-/// Hands to the classes the places that files give them from the other side: tables `map`, and `classes` of categories.
+/// Adds to the classes the categories that `map` tables and the `classes` keys of categories assign to them.
 pub(super) fn place_classes(
     entries: &mut Entries,
     studies: &[Entry<Study>],
@@ -175,7 +175,7 @@ fn check_map(map: &Map, place: &Place, key: &str, shelf: &[Volume], mistakes: &m
     }
 }
 
-/// Places beyond the primary taxonomies that the classes themselves name.
+/// Returns the categories in non-primary taxonomies that the classes name themselves.
 pub(super) fn further(rows: &[Entry<Row>]) -> BTreeMap<ClassId, Map> {
     let mut all = BTreeMap::new();
     for entry in rows {
@@ -194,7 +194,7 @@ pub(super) fn further(rows: &[Entry<Row>]) -> BTreeMap<ClassId, Map> {
     all
 }
 
-/// Categories that no class leads to and that nothing excuses.
+/// Returns the categories that no class maps to and that are not declared unreachable.
 pub(super) fn unreached<'t>(taxonomy: &'t Taxonomy, reached: &BTreeSet<String>) -> Vec<&'t Category> {
     let categories = taxonomy.categories.iter();
     categories

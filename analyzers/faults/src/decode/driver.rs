@@ -5,17 +5,16 @@ use std::fmt;
 /// A driver version (`570.86.15`): branch, minor, patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DriverVersion {
-    /// The branch (R570).
+    /// Branch, at least 100 (570 for R570).
     pub branch: u32,
-    /// Second number.
     pub minor: u32,
-    /// Third number; 0 where there is none.
+    /// Patch number; 0 if absent.
     pub patch: u32,
 }
 
 impl DriverVersion {
-    /// From a bare version, or from the line that the kernel module writes when it is loaded
-    /// (`NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.126.20  Release Build ...`).
+    /// Parses a bare version, or the line that the kernel module writes when it is loaded (`NVRM:
+    /// loading NVIDIA UNIX Open Kernel Module for x86_64  580.126.20  Release Build ...`).
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         if let Some(version) = Self::bare(text) {
@@ -24,7 +23,7 @@ impl DriverVersion {
         let (_, said) = text
             .split_once("NVIDIA UNIX")
             .or_else(|| text.split_once("NVRM version:"))?;
-        // The first word of that shape is the version; a date or a compiler's version stands after it.
+        // The first word of that shape is the version; a date or a compiler version follows it.
         said.split_whitespace().take(16).find_map(Self::bare)
     }
 
@@ -38,7 +37,8 @@ impl DriverVersion {
             Some(patch) => patch?,
             None => 0,
         };
-        // Drivers have had three digits since 2009; anything smaller is another program's version.
+        // Driver branches have had three digits since 2009; a smaller number is the version of another
+        // program.
         (branch >= 100 && numbers.next().is_none()).then_some(Self { branch, minor, patch })
     }
 }

@@ -17,8 +17,8 @@ pub(super) fn refine(xid: u32, text: &str, decoded: &mut Decoded) {
     }
 }
 
-/// `Graphics SM Warp Exception on (GPC 3, TPC 2, SM 1): Out Of Range Address`, and below it
-/// `Graphics Exception: ESR 0x546fb0=0x11f000e 0x546fb4=0x24 ...`
+/// Decodes `Graphics SM Warp Exception on (GPC 3, TPC 2, SM 1): Out Of Range Address`, and the register dump below
+/// it, `Graphics Exception: ESR 0x546fb0=0x11f000e 0x546fb4=0x24 ...`
 fn exception(text: &str, decoded: &mut Decoded) {
     for (name, field) in [("(GPC ", "gpc"), ("TPC ", "tpc"), ("SM ", "sm")] {
         if let Some(value) = text
@@ -35,7 +35,7 @@ fn exception(text: &str, decoded: &mut Decoded) {
     {
         decoded.set("exception", kind);
     }
-    // The register dump that follows an exception has no unit, only the state words of one.
+    // The register dump after an exception names no unit, only the unit's state words.
     if let Some(registers) = after(text, "ESR ").filter(|registers| registers.len() <= 120) {
         decoded.set("esr", registers.trim());
     }
@@ -50,7 +50,8 @@ fn exception(text: &str, decoded: &mut Decoded) {
     decoded.sentence = format!("exception of the compute engine{at}{kind}").into();
 }
 
-/// `MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7fc1_4e000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ`
+/// Decodes `MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7fc1_4e000000. Fault is of type FAULT_PDE
+/// ACCESS_TYPE_VIRT_READ`
 fn page_fault(text: &str, decoded: &mut Decoded) {
     if let Some(engine) = after(text, "ENGINE ").and_then(word) {
         decoded.set("engine", engine);
@@ -84,7 +85,8 @@ fn page_fault(text: &str, decoded: &mut Decoded) {
     decoded.sentence = format!("page fault: {verb} {why}").into();
 }
 
-/// `Timeout after 6s of waiting for RPC response from GPU4 GSP! Expected function 76 (GSP_RM_CONTROL) (0x20801813 0x4c).`
+/// Decodes `Timeout after 6s of waiting for RPC response from GPU4 GSP! Expected function 76 (GSP_RM_CONTROL)
+/// (0x20801813 0x4c).`
 fn rpc_timeout(text: &str, decoded: &mut Decoded) {
     if let Some(seconds) = after(text, "Timeout after ").and_then(number) {
         decoded.set("timeout_s", seconds);
@@ -115,7 +117,7 @@ fn rpc_timeout(text: &str, decoded: &mut Decoded) {
     decoded.sentence = format!("the GPU's system processor did not answer{call}{waited}").into();
 }
 
-/// `GSP task exception: load access fault` or `GSP task timeout @ pc:0x..., task: 1`
+/// Decodes `GSP task exception: load access fault` or `GSP task timeout @ pc:0x..., task: 1`
 fn processor_crash(text: &str, decoded: &mut Decoded) {
     if let Some(task) = after(text, "task: ").and_then(number) {
         decoded.set("task", task);

@@ -32,7 +32,7 @@ fn double_bit(text: &str, decoded: &mut Decoded) {
         decoded.set("memory", memory);
     }
     for name in ["partition", "subpartition"] {
-        // "subpartition" holds "partition": the word must begin there.
+        // "subpartition" contains "partition": the match must begin a word.
         let found = text
             .match_indices(name)
             .find(|(at, _)| text[..*at].ends_with([' ', ',']));
@@ -51,7 +51,7 @@ fn double_bit(text: &str, decoded: &mut Decoded) {
     .into();
 }
 
-/// Rows are replaced from Ampere on, pages were retired before.
+/// Decodes the replacement of memory: rows are remapped from Ampere on, pages were retired before.
 fn retirement(xid: u32, text: &str, decoded: &mut Decoded) {
     let page = after(text, "row remapper").is_none() && after(text, "page ").is_some();
     let what = if page { "page" } else { "row" };
@@ -77,7 +77,7 @@ fn retirement(xid: u32, text: &str, decoded: &mut Decoded) {
     }
 }
 
-/// `Contained: SM (0x1). RST: No, D-RST: No`
+/// Decodes `Contained: SM (0x1). RST: No, D-RST: No`
 fn containment(xid: u32, text: &str, decoded: &mut Decoded) {
     let contained = xid == 94;
     let said = after(text, if contained { "Contained:" } else { "Uncontained:" });
@@ -89,7 +89,7 @@ fn containment(xid: u32, text: &str, decoded: &mut Decoded) {
     }
     let mut reset = Vec::new();
     for (name, field) in [("D-RST:", "drain_and_reset"), ("RST:", "reset")] {
-        // "D-RST:" holds "RST:": the shorter one must not follow a dash.
+        // "D-RST:" contains "RST:": the shorter one must not follow a dash.
         let found = text.match_indices(name).find(|(at, _)| !text[..*at].ends_with('-'));
         let value = found.and_then(|(at, _)| word(&text[at + name.len()..]));
         if let Some(value) = value.map(|value| value.trim_end_matches('.').to_ascii_lowercase()) {

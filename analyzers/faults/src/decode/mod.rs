@@ -1,12 +1,15 @@
-//! What stands inside a numbered driver message: from the number and its text to fields, class, role and a sentence.
+//! Decoder of numbered driver messages: from number and text to fields, class, role and a sentence.
 //!
-//! [`decode`] is a function of its arguments. The table gives what the number alone says; the words of the message then refine
-//! it: which link and which error bits (XID 74), which unit of an NVLink 5 and how bad (144 to 150, in the layout of the
-//! driver's version), which recovery the driver asks for (154), which row or page (63, 64), which engine (13, 31), which call of
-//! the system processor (119, 120), which port of a switch (SXid). A message without such words keeps what the table says, and
-//! a number that the table does not know passes through as `unknown-xid-N` (RG-10).
+//! [`decode`] is a pure function. The code table gives the meaning of the number; the text of the message refines it:
+//! link and error bits (XID 74), unit and severity of an NVLink 5 (144 to 150, in the layout of the driver's
+//! version), requested recovery (154), row or page (63, 64), engine (13, 31), call of the system processor (119,
+//! 120), port of a switch (SXid).
 //!
-//! Absent: joins. Whether a `sympathetic` error is alone, and who sits at the other end of a link, other evidence must tell.
+//! A message without such text retains the meaning of the table, and a number that is not in the table passes through
+//! as `unknown-xid-N` (RG-10).
+//!
+//! It does not join messages: other evidence decides if a `sympathetic` error is alone and which device is at the
+//! other end of a link.
 
 mod driver;
 mod engine;
@@ -28,25 +31,25 @@ use crate::signature::CodeKind;
 
 pub use driver::DriverVersion;
 
-/// Longest text that is looked at, bytes: a driver's message is one line of a kernel log.
+/// Maximum length of the decoded text, bytes: a driver's message is one line of a kernel log.
 const TEXT_LIMIT: usize = 2048;
 
-/// What a numbered message says.
+/// Decoded content of a numbered driver message.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Decoded {
-    /// What its words hold, by name (`link`, `unit`, `error_status`, `pending` ...).
+    /// Fields of the message by name (`link`, `unit`, `error_status`, `pending` ...).
     pub fields: BTreeMap<String, String>,
-    /// The class it speaks for.
+    /// Failure class that the message indicates.
     pub class: ClassId,
-    /// Its part in a failure, as far as one message can tell.
+    /// Role in a failure, as far as one message determines it.
     pub role: Role,
-    /// How sure that is, 0 to 1.
+    /// Confidence of class and role, 0 to 1.
     pub confidence: f64,
-    /// What the vendor says to do first and then to look into; empty where the vendor says nothing.
+    /// The vendor's immediate action, then its investigation step; empty if the vendor gives none.
     pub vendor_action: SmolStr,
-    /// What happened, in a few words.
+    /// Short description of the event.
     pub sentence: SmolStr,
-    /// Id of the source ([`crate::Catalogue::source`]); empty for a number that is not known.
+    /// Id of the source ([`crate::Catalogue::source`]); empty for an unknown number.
     pub source: SmolStr,
 }
 
@@ -56,8 +59,8 @@ impl Decoded {
     }
 }
 
-/// Decodes a message of the GPU driver or of the switch driver. `text` is the message from its number on, or the whole line;
-/// `driver` is what [`DriverVersion::parse`] read, where that is known.
+/// Decodes a message of the GPU driver or of the switch driver. `text` is the message from its number on, or the
+/// whole line; `driver` is the result of [`DriverVersion::parse`], if known.
 pub fn decode(codes: &CodeTable, kind: CodeKind, number: u32, text: &str, driver: Option<DriverVersion>) -> Decoded {
     let text = &text[..text.floor_char_boundary(TEXT_LIMIT)];
     let word = match kind {
@@ -100,8 +103,8 @@ pub fn decode(codes: &CodeTable, kind: CodeKind, number: u32, text: &str, driver
     decoded
 }
 
-/// `Ch 00000001 caused by previous Xid 149`: a channel was torn down because of that event, so it is what failed, even
-/// where its own line is lost.
+/// Decodes `Ch 00000001 caused by previous Xid 149`: the channel was torn down because of that event, so the message
+/// takes the class of that event, even if the event's own line is lost.
 fn attribute(codes: &CodeTable, text: &str, decoded: &mut Decoded) {
     let cause = text::after(text, "caused by previous Xid ").and_then(text::number);
     let Some(code) = cause.and_then(|number| codes.get(u32::try_from(number).ok()?)) else {
@@ -110,7 +113,7 @@ fn attribute(codes: &CodeTable, text: &str, decoded: &mut Decoded) {
     decoded.set("caused_by", code.number);
     decoded.class = code.class.clone();
     decoded.role = code.role;
-    // It is told second-hand: the event's own line says more.
+    // The evidence is indirect: the event's own line holds more.
     decoded.confidence = code.confidence * 0.9;
     decoded.sentence = format!(
         "a channel was torn down because of Xid {}: {}",

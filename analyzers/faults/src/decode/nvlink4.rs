@@ -1,31 +1,32 @@
-//! XID 74: the link and seven registers of an NVLink up to generation 4.
+//! XID 74: link and seven registers of an NVLink up to generation 4.
 //!
-//! What a bit means is the vendor's workflow WORKFLOW_NVLINK_ERR for Hopper, as the catalog of XIDs states it: the first, third,
-//! fourth and fifth register count. The vendor names families of bits, not single bits; a bit is shown as `reg0.bit20`.
+//! The bit meanings follow the vendor's workflow WORKFLOW_NVLINK_ERR for Hopper, as the XID catalog states it: the
+//! first, third, fourth and fifth register count. The vendor names families of bits, not single bits; a bit is shown
+//! as `reg0.bit20`.
 
 use rankguard_model::Role;
 
 use super::Decoded;
 use super::text::{after, number, words};
 
-/// What a bit of a register says.
+/// Family of register bits by meaning, in ascending severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Family {
-    /// It may be ignored.
+    /// The bit may be ignored.
     Ignored,
-    /// Corrected errors passed a threshold; the link works.
+    /// Corrected errors exceeded a threshold; the link works.
     Threshold,
-    /// It follows from an error elsewhere; alone it is a case for support.
+    /// Follows from an error elsewhere; alone it is a case for support.
     Secondary,
-    /// The same, and the fabric must be reset.
+    /// As `Secondary`, and the fabric must be reset.
     SecondaryReset,
-    /// It means something when it comes again.
+    /// Significant only if it repeats.
     Repeated,
-    /// ECC or parity: hardware, when it comes more than twice on the link.
+    /// ECC or parity; a hardware fault if it occurs more than twice on the link.
     EccParity,
     /// The signal on the channel is marginal.
     Signal,
-    /// Hardware or its seating.
+    /// Fault of the hardware or of its seating.
     Hardware,
     /// Not expected outside of laboratories.
     Unexpected,
@@ -60,7 +61,7 @@ impl Family {
     }
 }
 
-/// Register, its bits, what they say.
+/// Register index, bit numbers and their family.
 const BITS: &[(usize, &[u32], Family)] = &[
     (0, &[0, 23, 30], Family::Ignored),
     (0, &[1, 20], Family::Secondary),
@@ -95,7 +96,7 @@ pub(super) fn refine(text: &str, decoded: &mut Decoded) {
     decoded.set("registers", hex.join(" "));
     let mut found: Vec<(Family, String)> = Vec::new();
     for (register, word) in registers.iter().enumerate() {
-        // The second, sixth and seventh register say nothing that the vendor explains.
+        // The vendor documents no meaning for the second, sixth and seventh register.
         if ![0, 2, 3, 4].contains(&register) {
             continue;
         }
@@ -119,7 +120,8 @@ pub(super) fn refine(text: &str, decoded: &mut Decoded) {
     (decoded.role, decoded.confidence) = match worst {
         Family::Ignored => (Role::Noise, 0.6),
         Family::Threshold => (Role::Confirmation, 0.5),
-        // One line cannot tell whether it is alone; the field below lets a join demote it beside another error.
+        // One line cannot show that the error is alone; the `sympathetic` field lets a join demote it beside another
+        // error.
         Family::Secondary | Family::SecondaryReset => (Role::Root, 0.65),
         Family::Repeated | Family::Unexpected => (Role::Root, 0.8),
         Family::EccParity | Family::Signal | Family::Hardware => (Role::Root, 0.92),

@@ -1,8 +1,8 @@
 //! XID 144 to 150: status words of an NVLink of generation 5.
 //!
-//! The first word says unit, link and subcode, in one layout before driver R575 and in another from it on; the second is the
-//! error status. Which layout holds is taken from the driver's version; without it the message's own mnemonic decides, and in
-//! any case it is the check: a unit number that contradicts it shows as `unit_mismatch`.
+//! The first word holds unit, link and subcode, in one layout before driver R575 and in another from R575 on; the
+//! second is the error status. The driver's version selects the layout; without it, the mnemonic in the message does.
+//! The mnemonic is also the check: a unit number that contradicts it is reported as `unit_mismatch`.
 
 use rankguard_model::Role;
 
@@ -13,7 +13,7 @@ use super::{Decoded, DriverVersion};
 /// First driver branch with the second layout.
 const SECOND_LAYOUT: u32 = 575;
 
-/// Where things stand in the first word.
+/// Bit layout of the first status word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layout {
     /// Before R575: class in bits 4 to 0, unit in 9 to 5, link in 17 to 13.
@@ -51,7 +51,7 @@ impl Layout {
         }
     }
 
-    /// The unit that the first word names, among those of an event number.
+    /// Returns the unit that the first word names, among those of the event number.
     fn unit_of(self, xid: u32, info: u32) -> Option<&'static Unit> {
         if self == Self::First && bits(info, 4, 0) != class_of(xid) {
             return None;
@@ -62,7 +62,7 @@ impl Layout {
     }
 }
 
-/// What the first layout holds in its lowest bits: 1 for XID 144 and so on, 0 for 150.
+/// Returns the class number in the lowest bits of the first layout: 1 for XID 144 and so on, 0 for 150.
 fn class_of(xid: u32) -> u32 {
     if xid == 150 { 0 } else { xid.saturating_sub(143) }
 }
@@ -100,7 +100,7 @@ pub(super) fn refine(xid: u32, text: &str, driver: Option<DriverVersion>, decode
     });
     let by_word = layout.zip(info).and_then(|(layout, info)| layout.unit_of(xid, info));
     let by_name = UNITS.iter().find(|unit| unit.xid == xid && unit.is_called(printed));
-    // In the first layout two pipes share a number: then the name is the finer of the two.
+    // In the first layout two pipes share a number; the name distinguishes them.
     let unit = by_name.or(by_word);
     decoded.set("unit", unit.map_or(printed, |unit| unit.name));
     if let (Some(layout), Some(info)) = (layout, info) {
@@ -125,7 +125,7 @@ pub(super) fn refine(xid: u32, text: &str, driver: Option<DriverVersion>, decode
     judge(unit, rule, fatal, decoded);
 }
 
-/// The mnemonic of the message (`NETIR_LINK_EVT`, `TLW_RX/TLW_RX_PIPE0`) and what follows it.
+/// Returns the mnemonic of the message (`NETIR_LINK_EVT`, `TLW_RX/TLW_RX_PIPE0`) and the text after it.
 fn printed_unit(xid: u32, text: &str) -> Option<(&str, &str)> {
     let known = UNITS.iter().filter(|unit| unit.xid == xid).flat_map(|unit| unit.names);
     let at = known.filter_map(|name| text.find(name)).min()?;
@@ -161,7 +161,7 @@ fn judge(unit: Option<&Unit>, rule: Option<&Rule>, printed_fatal: Option<bool>, 
     decoded.vendor_action = rule.action().into();
     decoded.set("origin", rule.origin);
     if rule.investigate.contains("SYMPATHETIC") {
-        // The same fault shows on other GPUs of the fabric; a join may demote this one.
+        // The same fault appears on other GPUs of the fabric; a join may demote this one.
         decoded.set("sympathetic", "yes");
         decoded.confidence = 0.65;
     }

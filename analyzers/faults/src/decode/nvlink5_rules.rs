@@ -1,14 +1,14 @@
 //! The vendor's table of NVLink 5 errors: unit and status (link events: subcode) to severity and actions.
 //!
-//! After the sheet "XID 144-150 Decode" of the XID catalog of October 2025. Status words are sets of bits, except where `exact`
-//! says that they are numbers.
+//! From the sheet "XID 144-150 Decode" of the XID catalog of October 2025. Status words are bit sets; units marked
+//! `exact` use them as numbers.
 
-/// How bad an error is.
+/// Severity of an NVLink 5 error, ascending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Severity {
-    /// Ignored by the vendor's own table.
+    /// Ignored by the vendor's table.
     Ignored,
-    /// The link goes on.
+    /// The link continues.
     NonFatal,
     /// The link is down.
     LinkFatal,
@@ -31,20 +31,20 @@ impl Severity {
     }
 }
 
-/// What one status, or one subcode, means.
+/// Meaning of one status value or subcode.
 #[derive(Debug)]
 pub(super) struct Rule {
-    /// The bits of the status, or the subcode of a link event.
+    /// Bits of the status, or the subcode of a link event.
     code: u32,
     pub(super) severity: Severity,
-    /// Hardware, software, firmware, or not said which.
+    /// `hardware`, `software`, `firmware`, a combination, or `not said`.
     pub(super) origin: &'static str,
     immediate: &'static str,
     pub(super) investigate: &'static str,
 }
 
 impl Rule {
-    /// The vendor's words.
+    /// Returns the vendor's immediate action, then its investigation step.
     pub(super) fn action(&self) -> String {
         if self.immediate == self.investigate {
             return self.immediate.to_owned();
@@ -53,27 +53,27 @@ impl Rule {
     }
 }
 
-/// A unit of the link hardware.
+/// Unit of the link hardware.
 #[derive(Debug)]
 pub(super) struct Unit {
     pub(super) xid: u32,
-    /// Its name in the vendor's table.
+    /// Unit name in the vendor's table.
     pub(super) name: &'static str,
-    /// How messages call it.
+    /// Unit names in messages.
     pub(super) names: &'static [&'static str],
-    /// Its number before driver R575.
+    /// Unit number before driver R575.
     pub(super) first: u32,
-    /// Its number from driver R575 on.
+    /// Unit number from driver R575 on.
     pub(super) second: u32,
-    /// Its rules go by the subcode of the first word, not by the status.
+    /// True if the rules match the subcode of the first word, not the status.
     pub(super) by_subcode: bool,
-    /// Status words are numbers, not sets of bits.
+    /// True if status words are numbers, not bit sets.
     exact: bool,
     rules: &'static [Rule],
 }
 
 impl Unit {
-    /// Whether a message's mnemonic means it; the mnemonic may be `GROUP/UNIT`.
+    /// Returns true if the mnemonic of a message names this unit; the mnemonic may be `GROUP/UNIT`.
     pub(super) fn is_called(&self, printed: &str) -> bool {
         printed == self.name
             || printed
@@ -82,7 +82,7 @@ impl Unit {
                 .is_some_and(|last| self.names.contains(&last))
     }
 
-    /// The worst rule that holds.
+    /// Returns the most severe rule that matches.
     pub(super) fn rule(&self, status: u32, subcode: u32) -> Option<&'static Rule> {
         if self.by_subcode {
             return self.rules.iter().find(|rule| rule.code == subcode);
@@ -99,7 +99,7 @@ impl Unit {
     }
 }
 
-/// What any unit may report: an error that software injected or defined.
+/// Rule for all units: an error that software injected or defined.
 static SOFTWARE: Rule = rule(0x8000_0000, Severity::NonFatal, "software", "IGNORE", "CONTACT_SUPPORT");
 
 const fn rule(
@@ -267,7 +267,7 @@ const fn by_subcode(unit: Unit) -> Unit {
     }
 }
 
-/// All units. Where two share a number in the first layout, the message's mnemonic tells them apart.
+/// All units. If two share a number in the first layout, the mnemonic of the message distinguishes them.
 pub(super) static UNITS: [Unit; 19] = [
     unit(144, "SAW_MVB", &["SAW_MVB"], (1, 1), &SAW),
     unit(145, "RLW_CTRL", &["RLW_CTRL"], (3, 3), &[]),

@@ -1,11 +1,12 @@
-//! XID 154: which recovery the driver asks for. It overrules every table for that GPU until it returns to None.
+//! XID 154: recovery that the driver requests. It overrides every table for that GPU until the request returns
+//! to None.
 
 use rankguard_model::Role;
 
 use super::Decoded;
 use super::text::{after, hex, word};
 
-/// Names that drivers print, parts of them in lower case, and what each asks for.
+/// Part of the printed action name in lower case, action id, and description.
 const ACTIONS: &[(&str, &str, &str)] = &[
     ("drain and reset", "drain-and-reset", "drain the GPU and reset it"),
     (
@@ -20,10 +21,10 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("none", "none", "nothing more"),
 ];
 
-/// What the numbers mean where the name is cut off.
+/// Action ids by number, for messages with a truncated name.
 const NUMBERS: [&str; 5] = ["none", "gpu-reset", "node-reboot", "drain-p2p", "drain-and-reset"];
 
-/// `GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)`
+/// Decodes `GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)`
 pub(super) fn refine(text: &str, decoded: &mut Decoded) {
     let Some(said) = after(text, "changed from ") else {
         return;
@@ -37,7 +38,7 @@ pub(super) fn refine(text: &str, decoded: &mut Decoded) {
     }
     decoded.set("recovery", wanted);
     if wanted == "none" {
-        // The driver takes its demand back: evidence that clears, not a failure.
+        // The driver withdraws its request: evidence that clears, not a failure.
         decoded.role = Role::Noise;
         decoded.set("clears", "gpu-recovery-action");
         decoded.sentence = "the driver asks for no recovery any more".into();

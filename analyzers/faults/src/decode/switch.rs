@@ -6,11 +6,11 @@ use super::Decoded;
 use super::text::{after, number};
 use crate::code::{Code, Fatality};
 
-/// `12028, Non-fatal, Link 32 egress non-posted PRIV error (First)`
+/// Decodes `12028, Non-fatal, Link 32 egress non-posted PRIV error (First)`
 pub(super) fn refine(text: &str, code: Option<&Code>, decoded: &mut Decoded) {
     let continued = after(text, "Severity ").is_some() || after(text, "Data {").is_some();
     if continued {
-        // The lines below an event repeat its number; they are no second one.
+        // The lines below an event repeat its number; they are not a second event.
         decoded.set("continuation", "yes");
         decoded.role = Role::Noise;
     }
@@ -38,7 +38,7 @@ pub(super) fn refine(text: &str, code: Option<&Code>, decoded: &mut Decoded) {
         (None, _) => "",
     };
     if code.is_none() && fatal == Some(false) && !continued {
-        // Nothing but the driver's own word tells how bad an unknown event is.
+        // Only the driver's own severity is known for an unknown event.
         decoded.role = Role::Confirmation;
     }
     let at = port.map_or_else(String::new, |port| format!("port {port}: "));

@@ -1,4 +1,4 @@
-//! Messages as drivers print them, in the forms that public logs and fixtures of other projects show.
+//! Messages as drivers print them, in the forms of public logs and of fixtures of other projects.
 
 use rankguard_model::{ClassId, Role};
 

@@ -1,8 +1,8 @@
-//! Small readers of what a driver prints.
+//! Helpers that parse text of driver messages.
 
 use memchr::memchr2_iter;
 
-/// What stands after `beginning`, whatever the case of its ASCII letters.
+/// Returns the text after `beginning`, ignoring ASCII case.
 pub(super) fn after<'t>(text: &'t str, beginning: &str) -> Option<&'t str> {
     let (bytes, wanted) = (text.as_bytes(), beginning.as_bytes());
     let first = wanted.first()?;
@@ -14,7 +14,7 @@ pub(super) fn after<'t>(text: &'t str, beginning: &str) -> Option<&'t str> {
     text.get(begins.find(same)? + wanted.len()..)
 }
 
-/// The whole number at the start of a text, after spaces.
+/// Parses the whole number at the start of a text, after spaces.
 pub(super) fn number(text: &str) -> Option<u64> {
     let text = text.trim_start();
     let end = text
@@ -24,14 +24,15 @@ pub(super) fn number(text: &str) -> Option<u64> {
     text.get(..end)?.parse().ok()
 }
 
-/// The word at the start of a text, up to a space, comma or bracket.
+/// Returns the word at the start of a text, up to a space, comma, colon or bracket.
 pub(super) fn word(text: &str) -> Option<&str> {
     let text = text.trim_start();
     let end = text.find([' ', ',', '(', ')', ':', '\t']).unwrap_or(text.len());
     Some(&text[..end]).filter(|word| !word.is_empty())
 }
 
-/// Hexadecimal words (`0x00086226`) in the first brackets of a text, at most `most`. The brackets may be cut off.
+/// Parses at most `most` hexadecimal words (`0x00086226`) in the first brackets of a text. The closing bracket
+/// may be cut off.
 pub(super) fn words(text: &str, most: usize) -> Vec<u32> {
     let Some((_, inside)) = text.split_once('(') else {
         return Vec::new();
@@ -41,7 +42,7 @@ pub(super) fn words(text: &str, most: usize) -> Vec<u32> {
     parts.map_while(hex).take(most).collect()
 }
 
-/// `0x1f` as a number.
+/// Parses a hexadecimal number such as `0x1f`.
 pub(super) fn hex(word: &str) -> Option<u32> {
     let digits = word
         .trim()
@@ -50,7 +51,7 @@ pub(super) fn hex(word: &str) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok()
 }
 
-/// Bits `high..=low` of a word.
+/// Returns bits `high..=low` of a word.
 pub(super) fn bits(word: u32, high: u32, low: u32) -> u32 {
     (word >> low) & (u32::MAX >> (31 - (high - low)))
 }

@@ -1,13 +1,13 @@
-//! Terminal noise off a line: colour codes, redrawn progress bars, control characters, endless length.
+//! Removes terminal noise from a line: colour codes, redrawn progress bars, control characters, excess length.
 
 use std::borrow::Cow;
 
 use super::container;
 use super::limit::LINE_LIMIT;
 
-/// The line as a person would see it in the end: without escape sequences, only the last state of a redrawn line, no control
-/// characters, cut at [`LINE_LIMIT`] bytes; out of the JSON that a container runtime put it in. Borrows when there is nothing
-/// to remove.
+/// Returns the line as a terminal would finally show it: without escape sequences and control characters, only the
+/// last state of a redrawn line, cut at [`LINE_LIMIT`] bytes, and extracted from the JSON of a container runtime.
+/// Borrows if nothing is removed.
 pub fn clean(raw: &str) -> Cow<'_, str> {
     match container::decoded(raw.as_bytes()) {
         Some(line) => Cow::Owned(shown(&line).into_owned()),
@@ -44,7 +44,7 @@ pub(super) fn shown(raw: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The longest start of `text` that fits into `limit` bytes.
+/// Returns the longest prefix of `text` that fits into `limit` bytes.
 fn truncate(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }

@@ -1,7 +1,8 @@
-//! Lines as a container runtime stores them: one JSON object a line, the program's own line within.
+//! Lines as a container runtime stores them: one JSON object a line, with the program's line inside.
 
-/// `{"log":"text\n","stream":"stderr","time":"2025-01-21T04:41:44.5Z"}` as the line that the other runtimes would have
-/// written: `2025-01-21T04:41:44.5Z stderr F text`. None for anything else. A line that was cut off keeps what it has.
+/// Converts `{"log":"text\n","stream":"stderr","time":"2025-01-21T04:41:44.5Z"}` to the form of the other runtimes:
+/// `2025-01-21T04:41:44.5Z stderr F text`. Returns none for anything else; a truncated line returns its remaining
+/// text.
 pub(super) fn decoded(raw: &[u8]) -> Option<String> {
     let mut rest = raw.strip_prefix(b"{\"log\":\"")?;
     let log = string(&mut rest);
@@ -27,7 +28,7 @@ pub(super) fn decoded(raw: &[u8]) -> Option<String> {
     })
 }
 
-/// The rest of a JSON string whose opening quote is taken, up to and with its closing one.
+/// Reads the rest of a JSON string after its opening quote, including the closing quote.
 fn string(rest: &mut &[u8]) -> String {
     let mut out = Vec::new();
     while let Some((&byte, after)) = rest.split_first() {
@@ -54,7 +55,7 @@ fn escape(rest: &mut &[u8], out: &mut Vec<u8>) {
         b'u' => {
             let mut c = unit(rest);
             if let Some(high @ 0xd800..=0xdbff) = c {
-                // Half of a pair: the other half follows, or the text is broken here.
+                // One half of a surrogate pair: the other half follows, or the text is broken here.
                 let low = rest
                     .strip_prefix(b"\\u")
                     .and_then(|mut low| Some((unit(&mut low)?, low)));

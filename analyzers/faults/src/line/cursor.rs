@@ -1,4 +1,4 @@
-//! A reader over the start of a line. Each step either takes what it asked for or leaves the cursor where it was.
+//! Cursor over the start of a line. Each step either consumes the expected text or leaves the cursor unchanged.
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor<'a> {
@@ -37,7 +37,7 @@ impl<'a> Cursor<'a> {
         moved
     }
 
-    /// One to `most` digits.
+    /// Consumes one to `most` digits.
     pub(super) fn digits(&mut self, most: usize) -> Option<&'a str> {
         let len = self.rest.bytes().take(most).take_while(u8::is_ascii_digit).count();
         self.take(len)
@@ -52,7 +52,7 @@ impl<'a> Cursor<'a> {
         number
     }
 
-    /// At least one byte for which `wanted` holds.
+    /// Consumes at least one ASCII byte for which `wanted` holds.
     pub(super) fn run(&mut self, wanted: impl Fn(u8) -> bool) -> Option<&'a str> {
         let len = self.rest.bytes().take_while(|b| b.is_ascii() && wanted(*b)).count();
         self.take(len)

@@ -1,11 +1,11 @@
-//! The prefixes that launchers, schedulers and collectors put before what a rank says.
+//! Prefixes that launchers, schedulers and log collectors put before the output of a rank.
 
 use rankguard_model::Rank;
 
 use super::ParsedLine;
 use super::cursor::Cursor;
 
-/// Takes one prefix off `line.text`. False when none is left.
+/// Removes one prefix from `line.text`. Returns false if none is left.
 pub(super) fn peel(line: &mut ParsedLine<'_>) -> bool {
     rank_bracket(line)
         || bare_bracket(line)
@@ -17,7 +17,7 @@ pub(super) fn peel(line: &mut ParsedLine<'_>) -> bool {
         || spoken_rank(line)
 }
 
-/// `[rank3]:` of PyTorch (rank in the world), `[default3]:` of torchrun (rank on the node).
+/// Parses `[rank3]:` of PyTorch (global rank) and `[default3]:` of torchrun (local rank).
 fn rank_bracket(line: &mut ParsedLine<'_>) -> bool {
     let mut c = Cursor::new(line.text);
     if !c.eat("[") {
@@ -43,19 +43,19 @@ fn rank_bracket(line: &mut ParsedLine<'_>) -> bool {
     } else {
         return false;
     }
-    // One blank belongs to the prefix; more are indentation and mean something in a traceback.
+    // One blank belongs to the prefix; more are indentation, which is significant in a traceback.
     c.eat(" ");
     line.text = c.rest;
     true
 }
 
-/// `[1,3]<stderr>:` of mpirun and horovodrun with tagged output: job, then rank.
+/// Parses `[1,3]<stderr>:` of mpirun and horovodrun with tagged output: job, then rank.
 fn mpi_tag(line: &mut ParsedLine<'_>) -> bool {
     let mut c = Cursor::new(line.text);
     if !c.eat("[") {
         return false;
     }
-    // Newer ones name themselves first: `[prterun-node1-4711@1,3]`.
+    // Newer versions print their own name first: `[prterun-node1-4711@1,3]`.
     if c.rest.starts_with("prterun-")
         && let Some((name, rest)) = c.rest.split_once('@')
         && name.len() < 128
@@ -65,7 +65,7 @@ fn mpi_tag(line: &mut ParsedLine<'_>) -> bool {
     let Some(first) = c.number(10) else {
         return false;
     };
-    // Horovod without MPI leaves the job out: `[3]<stderr>:`.
+    // Horovod without MPI omits the job: `[3]<stderr>:`.
     let rank = if c.eat(",") { c.number(7) } else { Some(first) };
     let Some(rank) = rank.and_then(|n| u32::try_from(n).ok()) else {
         return false;
@@ -79,14 +79,14 @@ fn mpi_tag(line: &mut ParsedLine<'_>) -> bool {
     true
 }
 
-/// `3: ` of `srun --label`, right-aligned.
+/// Parses `3: ` of `srun --label`, right-aligned.
 fn srun_label(line: &mut ParsedLine<'_>) -> bool {
     if line.rank.is_some() || line.at.is_some() {
         return false;
     }
     let mut c = Cursor::new(line.text);
     if c.rest.starts_with("   ") {
-        // Wider than any alignment of task numbers: indentation.
+        // Wider than any alignment of task numbers, so it is indentation.
         return false;
     }
     c.spaces();
@@ -102,7 +102,7 @@ fn srun_label(line: &mut ParsedLine<'_>) -> bool {
     true
 }
 
-/// `(RayTrainWorker pid=123, ip=10.0.0.7) `, `(TaskRunner pid=123) `.
+/// Parses `(RayTrainWorker pid=123, ip=10.0.0.7) `, `(TaskRunner pid=123) `.
 fn ray<'a>(line: &mut ParsedLine<'a>) -> bool {
     let Some(inner) = line.text.strip_prefix('(') else {
         return false;
@@ -121,8 +121,8 @@ fn ray<'a>(line: &mut ParsedLine<'a>) -> bool {
     true
 }
 
-/// `worker-1: `, `10.0.0.2: ` of pdsh and DeepSpeed, `worker-1  | ` of docker compose. Only names that look like machines:
-/// `KeyError: ` must stay text.
+/// Parses `worker-1: `, `10.0.0.2: ` of pdsh and DeepSpeed, `worker-1  | ` of docker compose. Only names that look
+/// like machines match: `KeyError: ` must remain text.
 fn host_label(line: &mut ParsedLine<'_>) -> bool {
     if line.host.is_some() {
         return false;
@@ -149,7 +149,8 @@ fn host_label(line: &mut ParsedLine<'_>) -> bool {
     true
 }
 
-/// `[pod/train-worker-3/pytorch] ` of kubectl, `[train-worker-3 pytorch] ` of kubetail, `train-worker-3 pytorch ` of stern.
+/// Parses `[pod/train-worker-3/pytorch] ` of kubectl, `[train-worker-3 pytorch] ` of kubetail, `train-worker-3
+/// pytorch ` of stern.
 fn pod(line: &mut ParsedLine<'_>) -> bool {
     if line.host.is_some() {
         return false;
@@ -176,7 +177,7 @@ fn is_name_byte(b: u8) -> bool {
     b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.'
 }
 
-/// `llama-worker-3`, `job1-master-0`: a role of a training job and a number behind it.
+/// Returns true for `llama-worker-3`, `job1-master-0`: a role of a training job followed by a number.
 fn is_replica(name: &str) -> bool {
     let roles = [
         "worker", "master", "launcher", "head", "node", "trainer", "ps", "server",
@@ -189,7 +190,7 @@ fn is_replica(name: &str) -> bool {
     number && role && parts.next().is_some()
 }
 
-/// `Rank 3: `, `rank3: `, `rank 3 | ` of loggers that people write themselves.
+/// Parses `Rank 3: `, `rank3: `, `rank 3 | ` of user-written loggers.
 fn spoken_rank(line: &mut ParsedLine<'_>) -> bool {
     if line.rank.is_some() && !line.task_label {
         return false;
@@ -211,7 +212,7 @@ fn spoken_rank(line: &mut ParsedLine<'_>) -> bool {
     true
 }
 
-/// `[3]:` of launchers whose workers have no role: rank on the node.
+/// Parses `[3]:` of launchers without role names for workers: local rank.
 fn bare_bracket(line: &mut ParsedLine<'_>) -> bool {
     let mut c = Cursor::new(line.text);
     if line.local_rank.is_some() || !c.eat("[") {
@@ -220,7 +221,7 @@ fn bare_bracket(line: &mut ParsedLine<'_>) -> bool {
     let Some(number) = c.number(4).and_then(|n| u32::try_from(n).ok()) else {
         return false;
     };
-    // Alone it is a heading of torchrun's summary.
+    // Without text after it, it is a heading of torchrun's summary.
     if !c.eat("]:") || c.rest.trim().is_empty() {
         return false;
     }
@@ -231,7 +232,7 @@ fn bare_bracket(line: &mut ParsedLine<'_>) -> bool {
     true
 }
 
-/// A launcher under `srun --label` has one task a node: the label was no rank.
+/// Drops the task label: a launcher under `srun --label` has one task a node, so the label was not a rank.
 fn forget_task(line: &mut ParsedLine<'_>) {
     if line.task_label {
         line.rank = None;

@@ -1,5 +1,5 @@
-//! How much of a line is looked at.
+//! Length limit of a log line.
 
-/// Longest part of a line that is looked at, bytes. Longer lines are progress bars, dumps of data or attacks; what names a
-/// failure stands at their start.
+/// Maximum part of a line that is examined, bytes. Longer lines are progress bars, data dumps or attacks; the text
+/// that identifies a failure is at their start.
 pub const LINE_LIMIT: usize = 16 * 1024;

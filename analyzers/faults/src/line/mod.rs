@@ -1,7 +1,8 @@
-//! Raw log lines taken apart: who wrote them, when, in which rank, and what they say once all prefixes are off.
+//! Parser of raw log lines: writer, time, rank, and the message that remains after all prefixes are removed.
 //!
-//! Prefixes come in layers (a Kubernetes timestamp before a torchrun rank before a Python logger's clock), so they are peeled
-//! one after the other until nothing known is left. Nothing here fails: a line that has no known prefix is all text.
+//! Prefixes are layered (a Kubernetes timestamp before a torchrun rank before a Python logger's clock), so they are
+//! removed one after the other until no known prefix is left. Parsing never fails: a line without a known prefix is
+//! all message.
 
 mod clean;
 mod container;
@@ -18,57 +19,57 @@ pub use moment::{LineClock, YearHint};
 
 use rankguard_model::{Rank, Timestamp};
 
-/// How loud the writer meant to be.
+/// Log level that the writer chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// For the writer's own developers.
+    /// For the writer's own developers: `DEBUG`, `TRACE`.
     Debug,
-    /// Normal operation.
+    /// Normal operation: `INFO`, `NOTICE`.
     Info,
-    /// Something is odd.
+    /// Something is odd: `WARNING`, `WARN`.
     Warning,
-    /// Something failed.
+    /// An operation failed: `ERROR`.
     Error,
-    /// Nothing works.
+    /// The program cannot continue: `CRITICAL`, `FATAL`.
     Critical,
 }
 
-/// A line without its prefixes.
+/// Log line without its prefixes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ParsedLine<'a> {
-    /// Wall clock of the line. Lines without a zone are read as the clock says ([`LineClock::utc_offset_s`]).
+    /// Wall clock of the line. A clock without a zone is read with [`LineClock::utc_offset_s`].
     pub at: Option<Timestamp>,
     /// Time since boot in microseconds, for kernel lines.
     pub since_boot_us: Option<u64>,
-    /// Sequence number in the kernel's ring.
+    /// Sequence number in the kernel's ring buffer.
     pub kernel_seq: Option<u64>,
-    /// A kernel line by its form.
+    /// True if the line has the form of a kernel line.
     pub kernel: bool,
-    /// Rank in the world, as the prefix tells it.
+    /// Global rank in the prefix.
     pub rank: Option<Rank>,
-    /// Rank on its node, where the prefix tells only that (`[default3]:` of torchrun).
+    /// Local rank on the node, if the prefix has only that (`[default3]:` of torchrun).
     pub local_rank: Option<u32>,
-    /// Host named by the prefix.
+    /// Host in the prefix.
     pub host: Option<&'a str>,
-    /// Level named by the prefix.
+    /// Level in the prefix.
     pub level: Option<Level>,
-    /// A vendor's event log grades it as news, of which by its own rules nothing fails.
+    /// True if a vendor's event log grades the line as informational: by the vendor's rules no failure.
     pub news: bool,
-    /// Continuation of the line before (`KEY=value` lines of /dev/kmsg).
+    /// True for a continuation of the previous line (`KEY=value` lines of /dev/kmsg).
     pub continuation: bool,
-    /// What is left: the message.
+    /// Message that remains.
     pub text: &'a str,
-    /// The rank is the number of a task of `srun --label`, which is a rank only when no launcher stands between.
+    /// True if `rank` is the task number of `srun --label`, which is a rank only if no launcher runs between.
     task_label: bool,
 }
 
-/// Takes the prefixes off a cleaned line.
+/// Removes the prefixes from a cleaned line.
 pub fn parse<'a>(cleaned: &'a str, clock: &LineClock) -> ParsedLine<'a> {
     let mut line = ParsedLine {
         text: cleaned,
         ..ParsedLine::default()
     };
-    // A bound on the layers keeps a hostile line cheap; six is twice what real stacks produce.
+    // A bound on the layers limits the cost of a hostile line; six is twice the number that real stacks produce.
     for _ in 0..6 {
         if !prefix::peel(&mut line, clock) {
             break;

@@ -1,4 +1,4 @@
-//! Clocks at the start of lines.
+//! Clocks at the start of log lines.
 
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
@@ -6,25 +6,25 @@ use rankguard_model::Timestamp;
 
 use super::cursor::Cursor;
 
-/// What a reader must know beyond the line to turn its clock into a moment.
+/// Context that converts a line's clock to a timestamp.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LineClock {
-    /// When the node booted, for lines that count from boot.
+    /// Boot time of the node, for lines that count from boot.
     pub boot: Option<Timestamp>,
-    /// The year, for syslog lines: they have none.
+    /// Year, for syslog lines, which have none.
     pub year: Option<i16>,
-    /// What the year is found by where `year` is not known.
+    /// Hint that determines the year if `year` is not set.
     pub hint: Option<YearHint>,
-    /// Seconds east of Greenwich for clocks that name no zone; 0 reads them as UTC.
+    /// Seconds east of Greenwich for clocks without a zone; 0 reads them as UTC.
     pub utc_offset_s: i32,
 }
 
-/// What tells the year of a clock without one, line by line: a log that runs over New Year has two.
+/// Hint for the year of a clock without one; applied to each line, because a log that spans New Year has two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum YearHint {
-    /// A moment of the same incident: the year that is nearest to it.
+    /// Timestamp of the same incident; the nearest year is chosen.
     Near(Timestamp),
-    /// When the log was last written: the newest year that lies no more than a day beyond it, as zones differ.
+    /// Time of the last write to the log; the newest year at most one day beyond it is chosen, because zones differ.
     WrittenBy(Timestamp),
 }
 
@@ -32,7 +32,7 @@ pub enum YearHint {
 const DAY_NS: i64 = 86_400_000_000_000;
 
 impl LineClock {
-    /// The moment of a clock that names no year; none where nothing tells the year.
+    /// Returns the timestamp of a clock without a year; none if neither `year` nor `hint` is set.
     fn in_year(&self, month: u64, day: u64, time: &TimeOfDay) -> Option<Timestamp> {
         let of = |year: i16| moment(u64::try_from(year).ok()?, month, day, time, self.utc_offset_s);
         if let Some(year) = self.year {
@@ -44,7 +44,7 @@ impl LineClock {
         };
         let known = jiff::Timestamp::from_nanosecond(i128::from(reference.0)).ok()?;
         let year = Offset::UTC.to_datetime(known).year();
-        // 29 February is in one of eight years at most.
+        // 29 February occurs at least once in eight years.
         let years = (year - 8..=year + 1).filter_map(of);
         if is_limit {
             return years.filter(|at| at.0 <= reference.0.saturating_add(DAY_NS)).max();
@@ -57,8 +57,8 @@ const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
-/// A clock of any shape. The outer option says whether there was one, the inner one is empty when it does not tell the day or
-/// the year.
+/// Parses a clock of any shape. The outer option is none if there is no clock, the inner one if the clock lacks the
+/// day or the year.
 pub(super) fn any(c: &mut Cursor<'_>, clock: &LineClock) -> Option<Option<Timestamp>> {
     iso(c, clock)
         .or_else(|| compact(c, clock))
@@ -69,7 +69,7 @@ pub(super) fn any(c: &mut Cursor<'_>, clock: &LineClock) -> Option<Option<Timest
         .or_else(|| bare_time(c))
 }
 
-/// `20250121 04:41:44`, `20250121-04:41:44`, `20250121T044144`.
+/// Parses `20250121 04:41:44`, `20250121-04:41:44`, `20250121T044144`.
 fn compact(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
     let mut c = *cursor;
     let date = c.digits(9).filter(|digits| digits.len() == 8)?;
@@ -99,7 +99,7 @@ fn compact(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
     Some(at)
 }
 
-/// `03/04/2025 11:22:33` (month first, as Python's loggers are told to write it), `04/Mar/2025:11:22:33 +0000`,
+/// Parses `03/04/2025 11:22:33` (month first, as in common Python logger formats), `04/Mar/2025:11:22:33 +0000`,
 /// `04-Mar-2025 11:22:33`, `04 Mar 2025 11:22:33`.
 fn day_first(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
     let mut c = *cursor;
@@ -128,7 +128,7 @@ fn day_first(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
     Some(at)
 }
 
-/// `1741087353.123456`: seconds since 1970 with a fraction.
+/// Parses `1741087353.123456`: seconds since 1970 with a fraction.
 fn since_epoch(cursor: &mut Cursor<'_>) -> Option<Timestamp> {
     let mut c = *cursor;
     let seconds = c.digits(11).filter(|digits| digits.len() == 10)?.parse::<i64>().ok()?;
@@ -140,7 +140,7 @@ fn since_epoch(cursor: &mut Cursor<'_>) -> Option<Timestamp> {
     Some(Timestamp(seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?))
 }
 
-/// `11:22:33`, `11:22:33.123`: which day it is, nobody says.
+/// Parses `11:22:33`, `11:22:33.123`: a time without a day.
 fn bare_time(cursor: &mut Cursor<'_>) -> Option<Option<Timestamp>> {
     let mut c = *cursor;
     time_of_day(&mut c)?;
@@ -149,26 +149,27 @@ fn bare_time(cursor: &mut Cursor<'_>) -> Option<Option<Timestamp>> {
     Some(None)
 }
 
-/// `0304 11:22:33.123456` of glog: month and day.
+/// Parses `0304 11:22:33.123456` of glog: month and day.
 pub(super) fn month_day(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Option<Timestamp>> {
     let mut c = *cursor;
     let month = fixed(&mut c, 2)?;
     let day = fixed(&mut c, 2)?;
     c.spaces().then_some(())?;
     let time = time_of_day(&mut c)?;
-    // No calendar has such a day.
+    // Rejects numbers that are not a calendar day.
     (1..=12).contains(&month).then_some(())?;
     (1..=31).contains(&day).then_some(())?;
     *cursor = c;
     Some(clock.in_year(month, day, &time))
 }
 
-/// A clock ends at a blank, a bracket or a bar.
+/// Checks that the clock ends at a blank, a closing bracket, a bar, a comma or the end of the line.
 fn ended(c: &Cursor<'_>) -> Option<()> {
     matches!(c.rest.bytes().next(), None | Some(b' ' | b'\t' | b']' | b'|' | b',')).then_some(())
 }
 
-/// `2025-01-21T04:41:44,283302+00:00`, `2025-01-21 04:41:44.283`, `2025/01/21 04:41:44`, with or without a zone.
+/// Parses `2025-01-21T04:41:44,283302+00:00`, `2025-01-21 04:41:44.283`, `2025/01/21 04:41:44`, with or without a
+/// zone.
 fn iso(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
     let mut c = *cursor;
     let year = fixed(&mut c, 4)?;
@@ -196,8 +197,8 @@ fn iso(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
     Some(at)
 }
 
-/// `Feb 23 16:24:18 2025` or, with the year of the clock, `Feb 23 16:24:18`; a weekday may stand before it. The outer option
-/// says whether it was read, the inner one is empty when no year is known.
+/// Parses `Feb 23 16:24:18 2025` or, with the year of the clock, `Feb 23 16:24:18`; a weekday may precede it. The
+/// outer option is none if there is no such clock, the inner one if no year is known.
 fn month_first(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Option<Timestamp>> {
     let mut c = *cursor;
     if ["Mon ", "Tue ", "Wed ", "Thu ", "Fri ", "Sat ", "Sun "]
@@ -243,7 +244,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '.' || c == '-'
 }
 
-/// `Jul 23 2024 07:53:55`: the year before the time, as the fabric manager writes it.
+/// Parses the year before the time in `Jul 23 2024 07:53:55`, as the fabric manager writes it.
 fn early_year(cursor: &mut Cursor<'_>) -> Option<u64> {
     let mut c = *cursor;
     let year = fixed(&mut c, 4)?;
@@ -287,7 +288,7 @@ fn time_of_day(c: &mut Cursor<'_>) -> Option<TimeOfDay> {
     })
 }
 
-/// `Z`, `+00:00`, `-0800`, ` UTC`.
+/// Parses `Z`, `+00:00`, `-0800`, ` UTC`.
 fn zone(cursor: &mut Cursor<'_>) -> Option<i32> {
     let mut c = *cursor;
     if c.eat("Z") || c.eat(" UTC") {

@@ -1,4 +1,4 @@
-//! The prefixes that kernels, system loggers and frameworks' loggers put before a message.
+//! Prefixes that kernels, system loggers and framework loggers put before a message.
 
 use rankguard_model::Timestamp;
 
@@ -6,7 +6,7 @@ use super::cursor::Cursor;
 use super::moment::{self, LineClock};
 use super::{Level, ParsedLine, launcher};
 
-/// Takes one prefix off `line.text`. False when none is left.
+/// Removes one prefix from `line.text`. Returns false if none is left.
 pub(super) fn peel(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
     kmsg(line)
         || priority(line)
@@ -20,7 +20,7 @@ pub(super) fn peel(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
         || (!line.kernel && launcher::peel(line))
 }
 
-/// `/dev/kmsg`: `6,3964,206764307,-;text`, and its ` KEY=value` lines.
+/// Parses `/dev/kmsg`: `6,3964,206764307,-;text`, and its ` KEY=value` lines.
 fn kmsg(line: &mut ParsedLine<'_>) -> bool {
     if line.kernel_seq.is_some() {
         return false;
@@ -60,7 +60,7 @@ fn kernel_level(prio: u64) -> Level {
     }
 }
 
-/// `<6>` of raw ring dumps and pstore.
+/// Parses `<6>` of raw ring dumps and pstore.
 fn priority(line: &mut ParsedLine<'_>) -> bool {
     let mut c = Cursor::new(line.text);
     if !c.eat("<") {
@@ -75,7 +75,7 @@ fn priority(line: &mut ParsedLine<'_>) -> bool {
     true
 }
 
-/// `[  123.456789] ` of dmesg.
+/// Parses `[  123.456789] ` of dmesg.
 fn since_boot(line: &mut ParsedLine<'_>) -> bool {
     if line.since_boot_us.is_some() {
         return false;
@@ -114,7 +114,7 @@ fn since_boot(line: &mut ParsedLine<'_>) -> bool {
     true
 }
 
-/// `kern  :warn  : ` of `dmesg --decode`.
+/// Parses `kern  :warn  : ` of `dmesg --decode`.
 fn facility(line: &mut ParsedLine<'_>) -> bool {
     const FACILITIES: [&str; 8] = ["kern", "user", "daemon", "syslog", "auth", "mail", "cron", "authpriv"];
     let mut c = Cursor::new(line.text);
@@ -147,10 +147,11 @@ fn facility(line: &mut ParsedLine<'_>) -> bool {
     true
 }
 
-/// `1117838570 2005.06.03 R02-M1-N0 2005-06-03-15.42.50.363779 R02-M1-N0 RAS KERNEL FATAL ` of Blue Gene/L: seconds since
-/// 1970, the day, the place twice around its own clock, facility and severity. Collections of such logs put the label of an
-/// alert, or `-`, before it. `FATAL` is of what makes an application end, `INFO` tells how the system goes about its work (the
-/// severities of RAS events: <https://reports.alcf.anl.gov/data/datadictionary/datadictionary_ras_event.html>).
+/// Parses `1117838570 2005.06.03 R02-M1-N0 2005-06-03-15.42.50.363779 R02-M1-N0 RAS KERNEL FATAL ` of Blue Gene/L:
+/// seconds since 1970, day, location before and after its own clock, facility and severity. Collections of such logs
+/// put the label of an alert, or `-`, before it. `FATAL` events end an application, `INFO` events report normal
+/// progress (severities of RAS events:
+/// <https://reports.alcf.anl.gov/data/datadictionary/datadictionary_ras_event.html>).
 fn ras(line: &mut ParsedLine<'_>) -> bool {
     let mut c = Cursor::new(line.text);
     let mut labelled = c;
@@ -184,7 +185,7 @@ fn ras(line: &mut ParsedLine<'_>) -> bool {
     true
 }
 
-/// `704.7s<tab>1387<tab>` of notebooks that Kaggle runs: seconds since the start, number of the line.
+/// Parses `704.7s<tab>1387<tab>` of notebooks that Kaggle runs: seconds since the start, line number.
 fn notebook(line: &mut ParsedLine<'_>) -> bool {
     let mut c = Cursor::new(line.text);
     let clock = c.digits(7).is_some() && c.eat(".") && c.digits(3).is_some() && c.eat("s\t");
@@ -195,8 +196,8 @@ fn notebook(line: &mut ParsedLine<'_>) -> bool {
     true
 }
 
-/// `134681 node-246 unix.hw state_change.unavailable 1077804742 1 ` of the event logs of Los Alamos: number, node, component,
-/// event, seconds since 1970, flag. The event stays in the text.
+/// Parses `134681 node-246 unix.hw state_change.unavailable 1077804742 1 ` of the event logs of Los Alamos: number,
+/// node, component, event, seconds since 1970, flag. All of it is removed.
 fn event_log(line: &mut ParsedLine<'_>) -> bool {
     if line.at.is_some() || line.host.is_some() {
         return false;
@@ -220,12 +221,13 @@ fn event_log(line: &mut ParsedLine<'_>) -> bool {
     true
 }
 
-/// The next word after a single space.
+/// Returns the next word after a single space.
 fn word<'a>(c: &mut Cursor<'a>) -> Option<&'a str> {
     c.eat(" ").then(|| c.run(|b| b != b' ')).flatten()
 }
 
-/// A wall clock, and what stands behind it: host and program of a system log, stream of a container log, level of a logger.
+/// Parses a wall clock and the prefix after it: host and program of a system log, stream of a container log, level of
+/// a logger.
 fn clocked(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
     let mut c = Cursor::new(line.text);
     let bracket = c.eat("[");
@@ -235,7 +237,7 @@ fn clocked(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
     if bracket && !c.eat("]") {
         return false;
     }
-    // The first clock is the collector's (container log, system log): it is the one all lines of the file share.
+    // The first clock is the collector's (container log, system log), which all lines of the file share.
     line.at = line.at.or(at);
     c.spaces();
     if !bracket {
@@ -251,7 +253,7 @@ fn clocked(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
     true
 }
 
-/// `module:function:12 - ` of loguru.
+/// Parses `module:function:12 - ` of loguru.
 fn code_place(c: &mut Cursor<'_>) {
     let mut next = *c;
     let is_name = |b: u8| b.is_ascii_alphanumeric() || b"_.<>".contains(&b);
@@ -266,8 +268,8 @@ fn code_place(c: &mut Cursor<'_>) {
     }
 }
 
-/// `E0304 11:22:33.123456 1234 ` of glog and absl: level, month and day, thread. The place in the code that follows stays,
-/// because signatures know some of them.
+/// Parses `E0304 11:22:33.123456 1234 ` of glog and absl: level, month and day, thread. The code location after it
+/// remains in the text, because some signatures match it.
 fn glog(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
     let mut c = Cursor::new(line.text);
     let levels = [
@@ -295,7 +297,7 @@ fn glog(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
     true
 }
 
-/// `stdout F ` and `stderr P ` of container logs.
+/// Parses `stdout F ` and `stderr P ` of container logs.
 fn container_stream(c: &mut Cursor<'_>) {
     let mut next = *c;
     if (next.eat("stdout ") || next.eat("stderr ")) && (next.eat("F ") || next.eat("P ")) {
@@ -303,11 +305,10 @@ fn container_stream(c: &mut Cursor<'_>) {
     }
 }
 
-/// `host kernel: `, `host program[123]: ` of syslog and journal.
+/// Parses `host kernel: `, `host program[123]: ` of syslog and journal.
 fn system_log<'a>(c: &mut Cursor<'a>, line: &mut ParsedLine<'a>) {
     let mut next = *c;
     let Some(host) = next.run(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)) else {
-        // no host
         return;
     };
     if !next.eat(" ") {
@@ -329,8 +330,8 @@ fn system_log<'a>(c: &mut Cursor<'a>, line: &mut ParsedLine<'a>) {
     }
     line.host = Some(host);
     line.kernel |= program == "kernel";
-    // The kernel's own clock may follow: `kernel: [  123.456789] text`. It is the next layer. Programs that speak under their
-    // own name keep it: `slurmd: error: ...` means something.
+    // The kernel's own clock may follow as the next layer: `kernel: [  123.456789] text`. Other programs retain their
+    // name in the text, because signatures match it: `slurmd: error: ...`.
     if program == "kernel" {
         *c = next;
     } else {
@@ -339,7 +340,7 @@ fn system_log<'a>(c: &mut Cursor<'a>, line: &mut ParsedLine<'a>) {
     }
 }
 
-/// `ERROR - `, `[ERROR] `, `WARNING: ` of loggers. The word stays in the text when it is not a clear prefix.
+/// Parses `ERROR - `, `[ERROR] `, `WARNING: ` of loggers. The word remains in the text if no separator follows it.
 fn logger_level(c: &mut Cursor<'_>, line: &mut ParsedLine<'_>) {
     let mut next = *c;
     let bracket = next.eat("[");

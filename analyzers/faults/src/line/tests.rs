@@ -6,7 +6,7 @@ fn read(raw: &str) -> ParsedLine<'_> {
     parse(raw, &LineClock::default())
 }
 
-/// What the line says, when it was written, by whom.
+/// Checks message, time and rank of a parsed line.
 fn check(raw: &str, text: &str, at: Option<&str>, rank: Option<u32>) {
     let line = read(raw);
     assert_eq!(line.text, text, "{raw}");

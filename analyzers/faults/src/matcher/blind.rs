@@ -1,29 +1,33 @@
-//! Patterns made blind to digits: what they say of a text, whatever digits stand in it.
+//! Digit-blind patterns: bounds on the matches of a pattern over all texts that differ only in their digits.
 //!
-//! The digit of a name (`mlx5_core`) is no number: it stays what it is, in the texts of a kind and in patterns.
+//! A digit in a name (`mlx5_core`) is not a number: it is retained, both in masked texts and in patterns.
 //!
-//! `Xid .*: (?P<xid>\d+)` tells no digit from another one, so it says the same of all texts that differ only in which digits
-//! stand at the same places. `exit code 137` does; made blind it is `exit code \d\d\d`, and where even that does not match, no
-//! text of the kind can. The other way round, `: 0\b|corrected` with what asks for a digit left out is `corrected`, and where
-//! that matches, so does the whole for every text of the kind. What it takes out stands at the same places in all of them where
-//! the way it matches takes no part that asks for certain digits: that way is open whatever the digits, and no better one is.
+//! `Xid .*: (?P<xid>\d+)` accepts any digit, so it gives the same result for all texts that differ only in their
+//! digits. `exit code 137` does not; widened to `exit code \d\d\d`, a mismatch excludes all texts of the kind.
+//!
+//! Conversely, `: 0\b|corrected` without the part that requires a certain digit is narrowed to `corrected`; a match
+//! of the narrowed pattern holds for every text of the kind. Captured fields are at the same positions in all texts
+//! of the kind if the match uses no part that requires certain digits: that match exists for all digits, and none is
+//! preferred to it.
 
 use regex::Regex;
 use regex_syntax::hir::{self, Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind, Look};
 
 use super::masked::is_of_a_name;
 
-/// A pattern made blind, for texts of plain ASCII.
+/// Digit-blind bounds of a pattern, for ASCII texts.
 #[derive(Debug)]
 pub(super) struct Blind {
-    /// Matches where the pattern does with some digits; its groups are the parts that ask for certain ones.
+    /// Superset: matches if the pattern matches with some digits; its groups are the parts that require certain
+    /// digits.
     widened: Regex,
-    /// Matches where the pattern does with any digits; none where it is blind as it is.
+    /// Subset: matches if the pattern matches with all digits; none if the pattern requires no certain digits.
     narrowed: Option<Regex>,
 }
 
 impl Blind {
-    /// Of a pattern that can be compiled; it takes nothing out. None where what is left of it in ASCII is no expression.
+    /// Builds the bounds of a valid pattern, without its named groups. Returns none if its ASCII part is not an
+    /// expression.
     pub(super) fn of(pattern: &str) -> Option<Self> {
         let hir = regex_syntax::parse(pattern).ok()?;
         let (widened, was_blind) = blinded(&hir, Certain::Any);
@@ -38,17 +42,17 @@ impl Blind {
         })
     }
 
-    /// Whether it may match a text with these digits or others in their places.
+    /// Returns true if the pattern may match the text with these or other digits.
     pub(super) fn may_match(&self, text: &str) -> bool {
         self.widened.is_match(text)
     }
 
-    /// Whether it matches a text whatever digits stand in these places.
+    /// Returns true if the pattern matches the text with any digits.
     pub(super) fn must_match(&self, text: &str) -> bool {
         self.narrowed.as_ref().unwrap_or(&self.widened).is_match(text)
     }
 
-    /// Whether it matches a text at the same places whatever digits stand in it.
+    /// Returns true if the pattern matches at the same positions with any digits.
     pub(super) fn stays_in(&self, text: &str) -> bool {
         self.narrowed.is_none() || {
             let captures = self.widened.captures(text);
@@ -57,16 +61,16 @@ impl Blind {
     }
 }
 
-/// What stands for a part of a pattern that asks for certain digits.
+/// Replacement of a pattern part that requires certain digits.
 #[derive(Debug, Clone, Copy)]
 enum Certain {
-    /// Any digit.
+    /// Matches any digit.
     Any,
-    /// What never matches.
+    /// Expression that never matches.
     Never,
 }
 
-/// The expression with such parts replaced, and whether there were none.
+/// Returns the expression with such parts replaced, and true if there were none.
 fn blinded(hir: &Hir, certain: Certain) -> (Hir, bool) {
     let mut was_blind = true;
     let blinded = Blinder {
@@ -83,13 +87,13 @@ struct Blinder<'a> {
 }
 
 impl Blinder<'_> {
-    /// `after_letter` says that what stands before it in a text is a letter.
+    /// Returns the blinded expression; `after_letter` is true if a letter precedes it in the text.
     fn blinded(&mut self, hir: &Hir, after_letter: bool) -> Hir {
         match hir.kind() {
             HirKind::Empty => Hir::empty(),
             HirKind::Literal(literal) => self.literal(&literal.0, after_letter),
             HirKind::Class(class) => self.class(class),
-            // The edges of words are those of ASCII in a text of ASCII. No edge asks which digit stands there.
+            // Word boundaries are ASCII in ASCII texts, and none depends on the value of a digit.
             HirKind::Look(look) => Hir::look(match *look {
                 Look::WordUnicode => Look::WordAscii,
                 Look::WordUnicodeNegate => Look::WordAsciiNegate,
@@ -116,7 +120,7 @@ impl Blinder<'_> {
     }
 
     fn literal(&mut self, text: &[u8], after_letter: bool) -> Hir {
-        // Where case says nothing, letters are classes, and what is left of a name begins with its digit.
+        // In case-insensitive patterns letters are classes, so the literal part of a name begins with its digit.
         let begins = |at: usize| at == 0 && after_letter && text[0].is_ascii_digit() && text.get(1) == Some(&b'_');
         let byte = |at: usize| match begins(at) || is_of_a_name(text, at) {
             true => Hir::literal([text[at]]),
@@ -132,14 +136,14 @@ impl Blinder<'_> {
         self.certain(ClassUnicode::empty())
     }
 
-    /// A part that asks for certain digits, beside what else it allows.
+    /// Replaces a part that requires certain digits; `besides` are the other characters that it allows.
     fn certain(&mut self, mut besides: ClassUnicode) -> Hir {
         *self.was_blind = false;
         match self.certain {
             Certain::Any => {
                 besides.push(digits());
                 let sub = Box::new(Hir::class(Class::Unicode(besides)));
-                // Their numbers are given when the expression is read again.
+                // Group numbers are assigned when the expression is parsed again.
                 let (index, name) = (0, None);
                 Hir::capture(hir::Capture { index, name, sub })
             }
@@ -147,7 +151,7 @@ impl Blinder<'_> {
         }
     }
 
-    /// What a class allows in ASCII: all digits or none where it allows some.
+    /// Restricts a class to ASCII. A class with some but not all digits requires certain digits.
     fn class(&mut self, class: &Class) -> Hir {
         let mut class = match class {
             Class::Unicode(class) => class.clone(),
@@ -173,7 +177,7 @@ impl Blinder<'_> {
     }
 }
 
-/// Whether it is one letter, whatever its case.
+/// Returns true for a class of one letter in any case.
 fn is_letter(hir: &Hir) -> bool {
     let HirKind::Class(Class::Unicode(class)) = hir.kind() else {
         return false;

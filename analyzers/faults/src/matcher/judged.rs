@@ -1,4 +1,4 @@
-//! Lines that were judged: now, or as one in the same words was before.
+//! Judgement of a line, new or from an earlier line that differs only in digits.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use rankguard_model::Mark;
 use super::judgement::Judgement;
 use super::recall::Known;
 
-/// A line that was judged.
+/// Result of judging a line.
 pub(super) enum Judged {
-    /// As one in the same words was before.
+    /// Known judgement of an earlier line of the same kind.
     Before(Arc<Known>),
-    /// Anew, and whether something stands in it by which what spans several lines begins.
+    /// New judgement; the flag is true if the line may open a multi-line unit.
     Now(Judgement, bool),
 }
 
@@ -30,7 +30,7 @@ impl Judged {
         }
     }
 
-    /// The marks alone; of what is known nothing else is copied.
+    /// Returns the marks, copying nothing else of a known judgement.
     pub(super) fn into_marks(self) -> Vec<Mark> {
         match self {
             Self::Before(known) => known.judgement.hits.iter().map(|hit| hit.mark.clone()).collect(),

@@ -1,37 +1,38 @@
-//! Judgements: which of the signatures that match a line hold beside each other.
+//! Selection among the signatures that match a line.
 
 use rankguard_model::Role;
 
 use super::{Hit, MARK_LIMIT, Matcher, NARROW};
 
-/// What the signatures say of a line.
+/// Signature matches of a line after selection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Judgement {
-    /// Those that hold beside each other, best first.
+    /// Selected matches, best first.
     pub(crate) hits: Vec<Hit>,
-    /// Whether one matched that is more than chatter, even where another silenced it, or the line begins something.
+    /// True if a signature other than chatter matched, even if another silenced it, or if the line opens a multi-line
+    /// unit.
     pub(crate) speaks: bool,
 }
 
 impl Matcher {
-    /// Which of the signatures that match hold beside each other.
+    /// Selects the matches that hold beside each other.
     pub(super) fn settled(&self, mut hits: Vec<Hit>) -> Judgement {
         let speaks = hits.iter().any(|hit| !self.chatter.contains(&hit.rule));
-        // One alone has nothing beside it.
+        // A single match has no competitor.
         if hits.len() < 2 {
             return Judgement { hits, speaks };
         }
         hits.sort_by(|a, b| b.mark.confidence.total_cmp(&a.mark.confidence));
-        // The driver's own number says more than any wording around it.
+        // The driver's event number is more specific than any wording around it.
         if let Some(kind) = hits.iter().find(|hit| hit.coded).map(|hit| hit.entity) {
             hits.retain(|hit| hit.entity == kind);
         }
-        // What is known to be harmless in this wording silences guesses that are less sure.
+        // A harmless wording silences matches of lower confidence.
         if hits.first().is_some_and(|hit| hit.mark.role == Role::Noise) {
             hits.truncate(1);
         }
-        // How something surfaced says nothing beside what it was: a checkpoint that was not written for want of space is a
-        // full disk, an exception of a known wording is more than its type.
+        // A surface class is dropped if a specific one matched: a checkpoint that was not written for lack of space
+        // is a full disk, and a known exception message is more specific than its type.
         let surfaced = |hit: &Hit| self.surfaces.contains(&hit.mark.class);
         let narrow = |hit: &Hit| !surfaced(hit) && hit.mark.confidence >= NARROW;
         if hits.iter().any(narrow) {

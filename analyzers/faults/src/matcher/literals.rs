@@ -1,4 +1,4 @@
-//! Where the literals of all signatures stand: a second, narrower look at the lines of a storm.
+//! Scanner for the literals of all signatures; reduces the expressions tried on lines of a log storm.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,41 +7,41 @@ use super::masked::{DIGIT, hidden};
 use super::{CAPACITY, Rule};
 use crate::scan::{self, Scanner};
 
-/// From so many tried lines on it is worth knowing where all literals stand: whoever reads one log, or a log in peace, need
-/// not wait for that to be made.
+/// Number of tried lines from which the literal scanner pays off. Short runs and quiet logs do not wait until it is
+/// built.
 const STORM: usize = 256;
 
-/// A set of signatures.
+/// Bit set of signature numbers.
 pub(super) type Candidates = [u64; CAPACITY / 64];
 
-/// Looks for the literals of all signatures at once.
+/// Lazily built scanner for the literals of all signatures.
 #[derive(Debug, Default)]
 pub(super) struct Literals {
-    /// Made once enough lines were tried.
+    /// Built on first use, once [`STORM`] lines were tried.
     scanner: OnceLock<Scanner>,
-    /// Lines of which something was tried, up to [`STORM`].
+    /// Lines on which expressions were tried, up to [`STORM`].
     tried: AtomicUsize,
 }
 
 impl Literals {
-    /// Whether enough lines were tried.
+    /// Returns true if enough lines were tried.
     pub(super) fn in_storm(&self) -> bool {
         self.tried.load(Ordering::Relaxed) >= STORM
     }
 
-    /// A line was tried.
+    /// Counts a tried line.
     pub(super) fn count(&self) {
         self.tried.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Signatures of which a literal stands in a text, whatever the digits of both; none where it is not known. What was
-    /// looked for first is often a part of the pattern that many share (` error`); an expression that cannot match costs more
-    /// than this look at all of them.
+    /// Returns the signatures of which a literal occurs in the text, ignoring digits of both; none if unknown. The
+    /// sequence that selected a signature is often part of a pattern that many share (` error`), and one expression
+    /// that cannot match costs more than this scan for all of them.
     pub(super) fn present(&self, rules: &[Rule], masked: &[u8]) -> Option<Candidates> {
-        // Of a literal nobody knows whether its last digit is that of a name, so all digits are hidden here.
+        // A literal does not show if its last digit belongs to a name, so all digits are hidden here.
         let masked: Vec<u8> = masked.iter().copied().map(hidden).collect();
         if scan::has_harmless(&masked) {
-            // The scanner passes over such a phrase, and literals may stand in it.
+            // The scanner skips such a phrase, and literals may occur in it.
             return None;
         }
         let scanner = self.scanner.get_or_init(|| {
@@ -61,7 +61,7 @@ impl Literals {
     }
 }
 
-/// A literal with its digits hidden.
+/// Returns the literal with its digits hidden.
 fn hide(literal: &str) -> String {
     literal.replace(|c: char| c.is_ascii_digit(), &char::from(DIGIT).to_string())
 }

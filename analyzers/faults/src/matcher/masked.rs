@@ -1,14 +1,14 @@
-//! A text with its digits hidden: what lines have in common that differ only in numbers of the same length.
+//! Texts with hidden digits: the common form of lines that differ only in numbers of the same length.
 
 use memchr::memchr_iter;
 
-/// A longer text is hidden outside the stack.
+/// Maximum length of a text that is masked on the stack, bytes.
 pub(super) const SHORT: usize = 512;
 
-/// What stands in the place of every digit.
+/// Byte that replaces every digit.
 pub(super) const DIGIT: u8 = b'0';
 
-/// Calls with the text of which every digit that is no part of a name is [`DIGIT`]; all places stay what they are.
+/// Calls `with` with the text in which every digit outside a name is [`DIGIT`]; all positions are unchanged.
 pub(super) fn masked<T>(text: &str, with: impl FnOnce(&[u8]) -> T) -> T {
     let mut short = [0; SHORT];
     let Some(room) = short.get_mut(..text.len()) else {
@@ -20,7 +20,7 @@ pub(super) fn masked<T>(text: &str, with: impl FnOnce(&[u8]) -> T) -> T {
     with(room)
 }
 
-/// A byte, or what hides it where it is a digit.
+/// Returns the byte, or [`DIGIT`] for a digit.
 pub(super) fn hidden(byte: u8) -> u8 {
     if byte.is_ascii_digit() { DIGIT } else { byte }
 }
@@ -29,7 +29,7 @@ fn hide(room: &mut [u8], text: &[u8]) {
     for (place, byte) in room.iter_mut().zip(text) {
         *place = hidden(*byte);
     }
-    // Names are few, and every underscore of a line may end the first part of one.
+    // Names are few, so each underscore is checked for the digit of a name before it.
     for end in memchr_iter(b'_', text) {
         if let Some(at) = end.checked_sub(1).filter(|at| is_of_a_name(text, *at)) {
             room[at] = text[at];
@@ -37,8 +37,8 @@ fn hide(room: &mut [u8], text: &[u8]) {
     }
 }
 
-/// Whether the digit at a place is a part of a name as in `mlx5_core`: alone between a letter and an underscore. What stands
-/// there does not differ from line to line as numbers do.
+/// Returns true if the digit at `at` is part of a name as in `mlx5_core`: alone between a letter and an underscore.
+/// Such a digit does not vary between lines as numbers do.
 pub(super) fn is_of_a_name(text: &[u8], at: usize) -> bool {
     let stands = |at: Option<usize>, is: fn(&u8) -> bool| at.and_then(|at| text.get(at)).is_some_and(is);
     stands(at.checked_sub(1), u8::is_ascii_alphabetic)

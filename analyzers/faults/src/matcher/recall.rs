@@ -1,10 +1,10 @@
-//! What the signatures said of the newest kinds of lines. A log in trouble says the same with other numbers again and again;
-//! most signatures cannot tell such lines apart ([`super::blind`]), so where their fields stand is known, and only the few that
-//! can are tried again.
+//! Cache of signature results by kind of line: lines that differ only in digits. Failing logs repeat a line with
+//! other numbers; for most signatures the digits make no difference ([`super::blind`]), so field positions are reused
+//! and only the signatures that depend on digits are tried again.
 //!
-//! Bounds: [`LINES`] kinds of lines of at most [`SHORT`] bytes. Only lines of plain ASCII are remembered: there the scanner
-//! misses nothing that an expression matches. Two threads that look at once do not wait: one of them judges anew, to the same
-//! end.
+//! Bounds: [`LINES`] kinds of lines of at most [`SHORT`] bytes. Only ASCII lines are cached: for them the scanner
+//! misses nothing that an expression matches. A thread that does not get the lock judges the line again, with the
+//! same result.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,52 +15,52 @@ use super::masked::SHORT;
 use super::rule::Told;
 use crate::scan;
 
-/// Kinds of lines that are remembered.
+/// Maximum number of cached kinds.
 const LINES: usize = 512;
 
-/// What is known of the lines of one kind.
+/// Cached result for one kind of line.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) source: Source,
-    /// The line with its digits hidden.
+    /// Line with hidden digits.
     pub(super) masked: Box<[u8]>,
-    /// Whether something stands in it by which what spans several lines begins.
+    /// True if the line may open a multi-line unit.
     pub(super) opens: bool,
-    /// Signatures that can match, in their order.
+    /// Signatures that can match, ascending.
     pub(super) rules: Vec<(usize, Told)>,
-    /// The line that it was learnt from, and what was said of it.
+    /// Line from which the entry was made; `judgement` is its result.
     pub(super) text: Box<str>,
     pub(super) judgement: Judgement,
-    /// Whether the same is said of all lines of the kind: nothing that is taken out of them has a number.
+    /// True if the judgement holds for all lines of the kind: no captured field contains a number.
     pub(super) of_all: bool,
 }
 
 impl Known {
-    /// Whether its judgement is that of this line, which is of its kind: many lines have no numbers, or none that anybody asks
-    /// for, and others come again in the same words.
+    /// Returns true if the judgement holds for this line of the kind: many lines have no numbers in a captured field,
+    /// and others repeat exactly.
     pub(super) fn judges(&self, text: &str) -> bool {
         self.of_all || *self.text == *text
     }
 }
 
-/// Kinds of lines, each at the place that its text gives it.
+/// Direct-mapped cache of kinds of lines, indexed by a hash of the text.
 #[derive(Debug, Default)]
 pub(super) struct Recall(Mutex<Vec<Option<Arc<Known>>>>);
 
 impl Recall {
-    /// Whether lines of this kind may be remembered.
+    /// Returns true if lines of this kind may be cached.
     pub(super) fn takes(masked: &[u8]) -> bool {
         masked.len() <= SHORT && masked.is_ascii() && !scan::has_harmless(masked)
     }
 
-    /// What is known of such a line.
+    /// Returns the entry of such a line; none if it is not cached, or if another thread holds the lock.
     pub(super) fn of(&self, source: Source, masked: &[u8]) -> Option<Arc<Known>> {
         let lines = self.0.try_lock().ok()?;
         let known = lines.get(place(source, masked))?.as_ref()?;
         (known.source == source && *known.masked == *masked).then(|| Arc::clone(known))
     }
 
-    /// Remembers a kind; whatever was at its place is forgotten.
+    /// Stores an entry and replaces the one in its slot.
     pub(super) fn remember(&self, known: Known) {
         let Ok(mut lines) = self.0.try_lock() else { return };
         lines.resize_with(LINES, || None);
@@ -69,8 +69,8 @@ impl Recall {
     }
 }
 
-/// Where a kind of lines is kept: its words of eight bytes folded into one. Who makes texts fall together only has them
-/// judged anew.
+/// Returns the slot of a kind: a hash over words of eight bytes. Forced collisions only cause lines to be judged
+/// again.
 fn place(source: Source, masked: &[u8]) -> usize {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let fold = |sum: u64, word: u64| (sum.rotate_left(23) ^ word).wrapping_mul(FACTOR);

@@ -1,4 +1,4 @@
-//! A signature that is ready to be tried.
+//! Compiled signature of the matcher.
 
 use std::sync::OnceLock;
 
@@ -9,31 +9,32 @@ use super::blind::Blind;
 use crate::catalogue::Catalogue;
 use crate::signature::Signature;
 
-/// Longest value of a captured field, bytes.
+/// Maximum length of a captured field, bytes.
 const FIELD_LIMIT: usize = 512;
 
-/// Fields that the meaning of a driver's number adds as a rule.
+/// Number of fields that the decoder of a driver event usually adds.
 const MEANING: usize = 2;
 
-/// Where the named groups of a pattern stand in a text, in the order of [`Patterns::fields`]; none for a group that took no
-/// part. Empty for a pattern that takes nothing out.
+/// Byte ranges of the named groups of a pattern, in the order of [`Patterns::fields`]; none for a group that did not
+/// participate. Empty for a pattern without named groups.
 pub(super) type Spans = Vec<Option<(u32, u32)>>;
 
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) signature: Signature,
-    /// Whether only a program says this of itself: what a kernel does not find or cannot read is no file of the user's.
+    /// True if only a program reports this of itself: a file that the kernel does not find or cannot read is not the
+    /// user's.
     pub(super) of_programs: bool,
-    /// Compiled when a literal of it is first seen: most signatures never are.
+    /// Compiled when the signature is first tried: most never are.
     patterns: OnceLock<Patterns>,
-    /// Made when a kind of lines is to be remembered in which a literal of it stands; none where it cannot be made.
+    /// Built when a kind of line in which a literal of it occurs is cached; none if it cannot be built.
     blind: OnceLock<Option<Blinded>>,
 }
 
 #[derive(Debug)]
 struct Patterns {
     wanted: Regex,
-    /// The named groups of `wanted` by name: number and name.
+    /// Named groups of `wanted`, sorted by name: number and name.
     fields: Vec<(usize, SmolStr)>,
     unless: Option<Regex>,
 }
@@ -44,12 +45,12 @@ struct Blinded {
     unless: Option<Blind>,
 }
 
-/// What a signature says of all lines of a kind: those that differ only in which digits stand at the same places.
+/// Result of a signature for all lines of a kind: those that differ only in their digits.
 #[derive(Debug)]
 pub(super) enum Told {
-    /// It matches, and its fields stand there.
+    /// Matches all, with the fields at these positions.
     Matches(Spans),
-    /// It depends on the digits.
+    /// The result depends on the digits.
     Depends,
 }
 
@@ -58,7 +59,7 @@ impl Rule {
         let layer = catalogue
             .class(&signature.class)
             .map_or("", |class| class.layer.as_str());
-        // What a program does to a device the driver tells.
+        // Faults of devices are reported by the driver, even if a program caused them.
         let of_device = ["cuda-", "gpu-"]
             .iter()
             .any(|family| signature.class.as_str().starts_with(family));
@@ -88,8 +89,8 @@ impl Rule {
         })
     }
 
-    /// What it says of all lines of a kind, none where it matches none of them. `masked` is one of them in ASCII, and `matched`
-    /// what another one gave.
+    /// Returns the result for all lines of a kind; none if it matches none of them. `masked` is one of them in ASCII,
+    /// and `matched` the result of another one.
     pub(super) fn tell(&self, masked: &str, matched: Option<Spans>) -> Option<Told> {
         let Some(blind) = self.blinded() else {
             return Some(Told::Depends);
@@ -103,7 +104,7 @@ impl Rule {
         }
         let has_digit = |literal: &&String| literal.bytes().any(|byte| byte.is_ascii_digit());
         let mut literals = self.signature.literals.iter().filter(|literal| !has_digit(literal));
-        // A pattern that takes nothing out says the same wherever it matches.
+        // A pattern without named groups gives the same result wherever it matches.
         let takes_nothing = || self.patterns().fields.is_empty();
         let wanted = blind.wanted.stays_in(masked) || takes_nothing() && blind.wanted.must_match(masked);
         let sure = refuses.is_none() && wanted && literals.any(|literal| occurs(masked, literal));
@@ -114,7 +115,8 @@ impl Rule {
         }
     }
 
-    /// Whether it says the same of all lines of a kind: it matches, and no number stands in what it takes out of them.
+    /// Returns true if all lines of a kind give the same mark: the signature matches and no captured field contains a
+    /// number.
     pub(super) fn says_the_same(&self, masked: &[u8], told: &Told) -> bool {
         let has_number = |(from, to): &(u32, u32)| masked[*from as usize..*to as usize].iter().any(u8::is_ascii_digit);
         match told {
@@ -137,8 +139,8 @@ impl Rule {
         self.blind.get_or_init(made).as_ref()
     }
 
-    /// Where the signature's fields stand in a text; none when it does not match. A pattern that takes nothing out is only
-    /// asked whether it matches, and any other is run once for both.
+    /// Returns the positions of the fields in a text; none if the signature does not match. A pattern without named
+    /// groups only runs `is_match`; any other runs once for match and captures.
     pub(super) fn find(&self, text: &str) -> Option<Spans> {
         let patterns = self.patterns();
         let captures = match patterns.fields.is_empty() {
@@ -157,7 +159,7 @@ impl Rule {
         Some(patterns.fields.iter().map(span).collect())
     }
 
-    /// What the signature takes out of a text in which its fields stand at these places.
+    /// Returns the fields of a text at the given positions.
     pub(super) fn fields(&self, text: &str, spans: &Spans) -> Fields {
         if spans.is_empty() {
             return Fields::new();
@@ -173,8 +175,8 @@ impl Rule {
     }
 }
 
-/// A pattern whose `\b` are edges of ASCII words. At an edge of Unicode words no automaton can pass a byte beyond ASCII: one
-/// foreign letter in a line would cost a hundredfold.
+/// Replaces `\b` of a pattern by the ASCII word boundary. An automaton cannot pass a non-ASCII byte at a Unicode word
+/// boundary: one such letter in a line would cost a hundredfold.
 fn with_ascii_edges(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern;
@@ -183,7 +185,7 @@ fn with_ascii_edges(pattern: &str) -> String {
         out.push_str(before);
         let end = 1 + escape[1..].chars().next().map_or(0, char::len_utf8);
         match &escape[..end] {
-            // `\b{start}` is another one.
+            // `\b{start}` is a different assertion.
             "\\b" if !escape[end..].starts_with('{') => out.push_str("(?-u:\\b)"),
             other => out.push_str(other),
         }
@@ -193,7 +195,7 @@ fn with_ascii_edges(pattern: &str) -> String {
     out
 }
 
-/// Whether a text holds a literal in any case.
+/// Returns true if the text contains the literal, ignoring ASCII case.
 fn occurs(text: &str, literal: &str) -> bool {
     let windows = text.as_bytes().windows(literal.len());
     windows

@@ -41,7 +41,7 @@ fn every_signature_matches_its_example_and_names_its_class() {
             wrong.push(format!("{}: does not match its example", signature.id));
             continue;
         }
-        // The line goes through the same way as in life: cleaned, prefixes off.
+        // The line takes the same path as in production: cleaned, prefixes removed.
         let cleaned = line::clean(&signature.example);
         let parsed = line::parse(&cleaned, &LineClock::default());
         let marks = matcher.marks(source_for(signature), parsed.text);
@@ -53,7 +53,7 @@ fn every_signature_matches_its_example_and_names_its_class() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// Lines nobody here wrote, when they lie beside the repository.
+/// Loads lines from public logs in `shared/`, if present.
 fn foreign_lines() -> Vec<String> {
     let shared = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let mut lines = Vec::new();
@@ -81,7 +81,7 @@ fn foreign_lines() -> Vec<String> {
 fn the_prefilter_hides_no_match() {
     let lines = foreign_lines();
     if lines.is_empty() {
-        // Written to the stream itself: the harness hides what macros print when a test passes.
+        // Written to the stream itself: the harness hides macro output of a passing test.
         let _ = std::io::Write::write_fmt(
             &mut std::io::stderr(),
             format_args!("SKIPPED: no ../shared/failure-logs beside the repository\n"),
@@ -167,7 +167,7 @@ fn a_failure_beyond_the_limit_of_a_line_is_not_looked_for() {
 
 #[test]
 fn every_class_of_a_line_has_a_signature() {
-    // Classes that only several pieces of evidence together can show; diagnosis and the agent name them.
+    // Classes that only several lines of evidence together can show; diagnosis and the agent assign them.
     let concluded = [
         "node-agent-silent",
         "rank-exit-unknown",
@@ -220,13 +220,13 @@ fn a_storm_is_matched_as_its_first_lines_were() {
     }
     let mut fresh = Matcher::new(Catalogue::builtin());
     for (source, text) in texts {
-        // A matcher that has tried few lines does not look for literals.
+        // A matcher that has tried few lines does not scan for literals.
         fresh.literals = Literals::default();
         assert_eq!(storm.marks(source, text), fresh.marks(source, text), "{text}");
     }
 }
 
-/// The same line from another day: each digit is another one, in two ways.
+/// Returns the line with each digit replaced, in two ways.
 fn with_other_digits(text: &str) -> [String; 2] {
     let turned = |by: u8| {
         let turn = |c: char| match c.to_digit(10) {
@@ -253,7 +253,7 @@ fn a_line_with_other_numbers_is_matched_as_if_it_were_the_first() {
     let mut recalled = 0;
     for (source, text) in texts {
         storm.marks(source, &text);
-        // With other numbers, and once more in the same words.
+        // With other digits, and once more unchanged.
         for other in with_other_digits(&text).into_iter().chain([text]) {
             recalled += usize::from(masked(&other, |masked| storm.recall.of(source, masked).is_some()));
             fresh.literals = Literals::default();
@@ -276,8 +276,8 @@ fn what_a_driver_says_again_with_other_numbers_is_not_searched_again() {
     assert!(all_known && !known.rules.is_empty(), "{:?}", known.rules);
 }
 
-/// Nearly all that is ever read are lines like these; one that the scanner stops at is read whole, and triage slows down by a
-/// third when it is the line of a step.
+/// Nearly all lines read are like these; a line on which the scanner stops is read whole, and triage is a third
+/// slower if this happens on the line of every step.
 #[test]
 fn lines_that_healthy_runs_repeat_are_passed_over() {
     let matcher = Matcher::builtin();

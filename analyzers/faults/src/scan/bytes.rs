@@ -1,11 +1,11 @@
-//! Sets of bytes and sequences of them: what a pattern asks of a stretch of text, whatever the case of its letters.
+//! Case-folded byte sets and sequences of them: requirements of a pattern on a stretch of text.
 
-/// A byte with the case of letters taken off. Other bytes fall together as well (`[` and `{`), which only makes sets wider.
+/// Folds the case of letters. Other bytes fold together too (`[` and `{`), which only widens sets.
 pub(super) fn fold(byte: u8) -> u8 {
     byte | 0x20
 }
 
-/// A set of folded bytes.
+/// Set of folded bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ByteSet([u64; 4]);
 
@@ -19,12 +19,11 @@ impl ByteSet {
         set
     }
 
-    /// Every byte.
+    /// All folded bytes.
     pub(super) const ANY: Self = Self([0xffff_ffff_0000_0000; 4]);
 
-    /// What may stand beside a word boundary on the far side of a word. Bytes beyond ASCII are in it: whether they are letters
-    /// takes more than one byte to tell. Control characters that fold onto digits and the underscore are left out; a cleaned
-    /// line has none.
+    /// Bytes outside a word at a word boundary. Includes non-ASCII bytes, because one byte does not show if they are
+    /// letters. Excludes control characters that fold onto digits and the underscore; a cleaned line has none.
     pub(super) const OUTSIDE_WORD: Self = {
         let mut set = Self([0; 4]);
         let mut byte = 0_usize;
@@ -57,9 +56,9 @@ impl ByteSet {
         })
     }
 
-    /// Nothing but letters, digits and underscores.
+    /// Returns true if the set holds only letters, digits and underscores.
     pub(super) fn is_word(self) -> bool {
-        // DEL falls together with the underscore.
+        // DEL folds together with the underscore.
         self.iter().all(|byte| is_word(byte) || byte == 0x7f)
     }
 }
@@ -71,7 +70,7 @@ const fn is_word(byte: u8) -> bool {
 /// Bytes that must follow one another.
 pub(super) type Sequence = Vec<ByteSet>;
 
-/// A text in any case.
+/// Returns the sequence of a text in any case.
 pub(super) fn sequence(text: &[u8]) -> Sequence {
     text.iter().map(|byte| ByteSet::of([*byte])).collect()
 }

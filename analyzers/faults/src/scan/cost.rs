@@ -1,55 +1,57 @@
-//! What looking for a sequence costs on a healthy log, by a small sample of one.
+//! Cost of searching for a sequence in a healthy log, estimated from a small sample.
 //!
-//! The scanner looks at the four bytes that begin at every even place of a text. A sequence begins at an even place or at an
-//! odd one, so it is known by two such words. A word costs when it occurs in a log (the sequence is compared) and when it
-//! fills the bitmap; a sequence costs when it occurs (its line is taken apart).
+//! The scanner reads the four bytes at every even offset of a text. A sequence begins at an even or an odd offset, so
+//! two such words identify it. A word costs when it occurs in a log (the sequence is compared) and when it fills the
+//! bitmap; a sequence costs when it occurs (its line is parsed).
 
 use super::bytes::{ByteSet, Sequence, fold};
 
-/// Bytes of a word.
+/// Size of a word, bytes.
 pub(super) const WORD: usize = 4;
-/// Bytes from one word to the next.
+/// Distance from one word to the next, bytes.
 pub(super) const STEP: usize = 2;
-/// How far before a sequence the first word begins that holds some of it.
+/// Distance before a sequence at which the first word that overlaps it begins, bytes.
 const BEFORE: usize = STEP - 1;
-/// Bits of the bitmap, as a power of two: 128 KiB, which a core keeps close.
+/// Size of the bitmap in bits, as a power of two: 128 KiB, which fits into a core's cache.
 pub(super) const BITS: u32 = 20;
 
-/// Nanoseconds to look at a word that is in the bitmap, and at a line that has a sequence. Only their ratio matters.
+/// Nanoseconds to examine a word that is in the bitmap, and a line that contains a sequence. Only their ratio
+/// matters.
 const WORD_NS: f64 = 10.0;
 const LINE_NS: f64 = 1500.0;
-/// A word that stands for more than this many is no help.
+/// Maximum number of words that a usable word may denote.
 const WIDTH: usize = 1 << 12;
-/// Up to this many are looked up one by one.
+/// Maximum number of words that are looked up one by one.
 const COUNTED: usize = 32;
-/// Sets wider than this are no letters or digits.
+/// Sets wider than this are not letters or digits.
 const NARROW: usize = 24;
 
 /// Lines of healthy runs of many tools, written for this purpose.
 const SAMPLE: &str = include_str!("healthy.txt");
 
-/// How often words and bytes occur in the sample.
+/// Frequency of words and bytes in the sample.
 #[derive(Debug)]
 pub(super) struct Cost {
-    /// Folded words in order, their first byte highest, each with the times it occurs.
+    /// Folded words, ascending with the first byte highest, each with its number of occurrences.
     words: Vec<(u32, u32)>,
-    /// Where the words with each first byte begin, and at last where all end.
+    /// Start index of the words with each first byte, and the end.
     firsts: [usize; 257],
-    /// Positions of the sample.
+    /// Number of positions in the sample.
     all: f64,
     bytes: [f64; 256],
-    /// What is asked for most, and is many bytes.
+    /// Frequency of [`ByteSet::OUTSIDE_WORD`], precomputed because it is the most used wide set.
     outside: f64,
 }
 
-/// A position of a sequence: how many bytes it allows, and how often one of them stands somewhere.
+/// Position of a sequence: number of bytes it allows, and their frequency.
 struct Weight {
     set: ByteSet,
     len: usize,
     part: f64,
 }
 
-/// Four sets of a sequence: at which part of all positions of a healthy log they stand, and how many words they allow.
+/// Four sets of a sequence: fraction of the positions of a healthy log at which they match, and number of words they
+/// allow.
 struct Word {
     part: f64,
     width: usize,
@@ -65,8 +67,8 @@ impl Word {
     }
 }
 
-/// Where, from the start of a sequence that begins at an even place and of one that begins at an odd one, its telling word
-/// begins.
+/// Offsets of the identifying word from the start of a sequence that begins at an even offset, and of one at an odd
+/// offset.
 pub(super) type Offsets = [isize; STEP];
 
 impl Cost {
@@ -97,7 +99,7 @@ impl Cost {
         }
     }
 
-    /// Infinite for a sequence that cannot be looked for.
+    /// Returns the cost; infinite for a sequence that cannot be searched for.
     pub(super) fn of(&self, sequence: &Sequence) -> f64 {
         let words = self.words_of(sequence);
         let Some((_, looks)) = cheapest(sequence, &words) else {
@@ -109,12 +111,12 @@ impl Cost {
         looks + rarest * STEP as f64 * LINE_NS
     }
 
-    /// The cheapest words of a sequence; none when one of its places has no word that will do.
+    /// Returns the cheapest words of a sequence; none if one of its alignments has no usable word.
     pub(super) fn offsets(&self, sequence: &Sequence) -> Option<Offsets> {
         cheapest(sequence, &self.words_of(sequence)).map(|(offsets, _)| offsets)
     }
 
-    /// The words of a sequence, from the one that begins [`BEFORE`] it to the one of its last two bytes.
+    /// Returns the words of a sequence, from the one that begins [`BEFORE`] it to the one of its last two bytes.
     fn words_of(&self, sequence: &Sequence) -> Vec<Word> {
         let weights: Vec<Weight> = sequence.iter().map(|set| self.weight(set)).collect();
         let starts = 0..BEFORE + sequence.len().saturating_sub(1);
@@ -122,7 +124,7 @@ impl Cost {
         starts.map(|start| self.word(&weights[within(start)])).collect()
     }
 
-    /// A word of which some is known; what lies outside may be anything.
+    /// Returns a word of which some positions are known; the others may be anything.
     fn word(&self, known: &[Weight]) -> Word {
         let width: usize = known.iter().map(|weight| weight.len).product();
         Word {
@@ -131,16 +133,16 @@ impl Cost {
         }
     }
 
-    /// How many positions of a healthy log are in a filter, at a guess.
+    /// Returns the estimated number of positions of a healthy log that pass a filter.
     pub(super) fn disturbed(&self, filter: &super::Filter) -> f64 {
         let disturbed = self.words.iter().filter(|(word, _)| filter.has(word.swap_bytes()));
         disturbed.map(|(_, times)| f64::from(*times)).sum()
     }
 
-    /// The part of all positions of a healthy log at which such a word, or a shorter one, stands.
+    /// Returns the fraction of all positions of a healthy log at which such a word, or a shorter one, matches.
     fn part(&self, word: &[Weight]) -> f64 {
         let guess: f64 = word.iter().map(|weight| weight.part).product();
-        // Wide sets at the ends are taken by their own frequency, for they are many words.
+        // Wide sets at the ends are weighted by their own frequency, because they denote many words.
         let mut known = word;
         let mut beside = 1.0;
         while let Some((weight, rest)) = known.split_first().filter(|(weight, _)| weight.len > NARROW) {
@@ -156,11 +158,12 @@ impl Cost {
             return guess;
         }
         let counted = self.counted(known, 0, u32::BITS);
-        // What the sample happens not to have is a little rarer than what it has once.
+        // A word that the sample lacks is assumed to be a little rarer than one that occurs once.
         (f64::from(counted) / self.all * beside).max(guess.min(0.2 / self.all))
     }
 
-    /// How often words stand in the sample that go on from some first bytes with one of each set; the lowest bits are free.
+    /// Counts sample words that begin with the bytes in `so_far` and continue with one of each set; the lowest `free`
+    /// bits are open.
     fn counted(&self, rest: &[Weight], so_far: u32, free: u32) -> u32 {
         let Some((weight, rest)) = rest.split_first() else {
             return self.between(so_far, u64::from(so_far) + (1 << free));
@@ -170,12 +173,12 @@ impl Cost {
         longer.map(|longer| self.counted(rest, longer, free)).sum()
     }
 
-    /// Words of the sample from one value to before another, all with one first byte.
+    /// Counts sample words from one value to before another, all with the same first byte.
     fn between(&self, from: u32, to: u64) -> u32 {
         let first = (from >> (u32::BITS - u8::BITS)) as usize;
         let words = &self.words[self.firsts[first]..self.firsts[first + 1]];
         let start = words.partition_point(|(word, _)| *word < from);
-        // They are few, nearly always.
+        // Nearly always only a few.
         let inside = words[start..].iter().take_while(|(word, _)| u64::from(*word) < to);
         inside.map(|(_, times)| *times).sum()
     }
@@ -193,18 +196,18 @@ impl Cost {
     }
 }
 
-/// The cheapest words of a sequence and what they cost together.
+/// Returns the cheapest words of a sequence and their total cost.
 fn cheapest(sequence: &Sequence, words: &[Word]) -> Option<(Offsets, f64)> {
     let mut offsets = [0; STEP];
     let mut sum = 0.0;
     for (place, chosen) in offsets.iter_mut().enumerate() {
         let mut best = f64::INFINITY;
-        // The word that holds the first byte may begin before it; not when that byte may be the one before the text.
+        // The word with the first byte may begin before it, unless that byte may be the one before the text.
         let mut start = BEFORE - place;
         if place > 0 && sequence.first() == Some(&ByteSet::OUTSIDE_WORD) {
             start += STEP;
         }
-        // The last byte alone may be the one behind the text.
+        // The last byte alone may be the one after the text.
         while let Some(word) = words.get(start) {
             let cost = word.cost();
             if cost < best {
@@ -218,7 +221,7 @@ fn cheapest(sequence: &Sequence, words: &[Word]) -> Option<(Offsets, f64)> {
     sum.is_finite().then_some((offsets, sum))
 }
 
-/// Four positions of a sequence from an offset; what lies outside may be anything.
+/// Returns four positions of a sequence from an offset; positions outside it may be anything.
 pub(super) fn word_at(sequence: &[ByteSet], offset: isize) -> [ByteSet; WORD] {
     let mut word = [ByteSet::ANY; WORD];
     for (place, set) in word.iter_mut().enumerate() {
@@ -232,7 +235,7 @@ pub(super) fn word_at(sequence: &[ByteSet], offset: isize) -> [ByteSet; WORD] {
     word
 }
 
-/// Every word that four sets allow, its first byte lowest.
+/// Calls `found` with every word that four sets allow, its first byte lowest.
 pub(super) fn for_each_word(word: &[ByteSet], found: &mut dyn FnMut(u32)) {
     fn go(rest: &[ByteSet], shift: u32, so_far: u32, found: &mut dyn FnMut(u32)) {
         let Some((set, rest)) = rest.split_first() else {

@@ -1,50 +1,50 @@
-//! What a regular expression cannot do without: from its syntax tree a set of byte sequences of which at least one stands in
-//! every text it matches.
+//! Required factors of a regular expression: a set of byte sequences of which at least one occurs in every text that
+//! the expression matches, derived from its syntax tree.
 //!
-//! `(?:job|step)\b.*\bTIMEOUT\b` needs ` timeout ` with something that is no letter on both sides; that is far rarer in a
-//! healthy log than any word a person would have picked. Of several needs the cheapest is taken ([`super::cost`]).
+//! `(?:job|step)\b.*\bTIMEOUT\b` requires ` timeout ` between two bytes that are not letters; that is far rarer in a
+//! healthy log than a literal chosen by hand. Of several requirements the cheapest is used ([`super::cost`]).
 //!
-//! Letters beyond ASCII that only case folding brings in (the Kelvin sign for `k`) are left out, as are digits beyond ASCII.
+//! Non-ASCII letters that only case folding adds (the Kelvin sign for `k`) are omitted, as are non-ASCII digits.
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition};
 
 use super::bytes::{ByteSet, Sequence};
 use super::cost::Cost;
 
-/// Most sequences of one need while it is put together.
+/// Maximum number of sequences of one requirement during construction.
 const BREADTH: usize = 48;
-/// Longest sequence; longer ones are no rarer.
+/// Maximum length of a sequence; longer ones are no rarer.
 const LENGTH: usize = 24;
 
-/// A need that costs more than this stands in every other line of a healthy log, or nearly.
+/// Cost above which a requirement occurs in about every second line of a healthy log.
 const COMMON: f64 = 3.0;
-/// Of a need that costs less than this no rarer one is sought: it makes all needs of the catalogue together dearer by one part in
-/// a hundred, and spares the reading of more than half of the patterns.
+/// Cost below which no rarer requirement is sought: this raises the total cost of the catalogue by one part in a
+/// hundred and saves parsing more than half of the patterns.
 const RARE: f64 = 0.003;
 
-/// One position of a sequence under construction.
+/// Position of a sequence under construction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Unit {
     Byte(ByteSet),
-    /// A word boundary: no byte of its own, and a demand on its neighbour once it stands at an end.
+    /// Word boundary: occupies no byte; at an end of the sequence it constrains the neighbouring byte.
     Boundary,
 }
 
 type Run = Vec<Unit>;
 
-/// What is known of a part of an expression.
+/// Knowledge of a part of an expression.
 #[derive(Debug, Clone, Default)]
 struct Part {
-    /// All it can match, where that is little.
+    /// All texts it can match, if they are few.
     exact: Option<Vec<Run>>,
-    /// What everything it matches begins with, and ends with.
+    /// Prefixes and suffixes of everything it matches.
     prefix: Option<Vec<Run>>,
     suffix: Option<Vec<Run>>,
-    /// Sequences of which one is in everything it matches, and what looking for them costs.
+    /// Cheapest requirement of everything it matches.
     need: Option<Need>,
 }
 
-/// Sequences of which at least one must occur, and what looking for them costs.
+/// Requirement: sequences of which at least one must occur, and the cost of searching for them.
 #[derive(Debug, Clone)]
 pub(crate) struct Need {
     pub(super) sequences: Vec<Sequence>,
@@ -52,18 +52,18 @@ pub(crate) struct Need {
 }
 
 impl Need {
-    /// Whether a healthy log is full of it.
+    /// Returns true if it is common in a healthy log.
     pub(crate) fn is_common(&self) -> bool {
         self.cost > COMMON
     }
 
-    /// Whether nothing is gained by looking for a rarer one.
+    /// Returns true if searching for a rarer one gains nothing.
     pub(super) fn is_rare(&self) -> bool {
         self.cost < RARE
     }
 }
 
-/// The cheapest need of an expression. None when it has none: then it may match anything.
+/// Returns the cheapest requirement of an expression; none if it may match anything.
 pub(super) fn need(pattern: &str, costs: &Cost) -> Option<Need> {
     let hir = regex_syntax::parse(pattern).ok()?;
     part(&hir, costs).into_need(costs)
@@ -83,7 +83,7 @@ impl Part {
     }
 }
 
-/// The first where they cost the same.
+/// Returns the cheaper requirement, the first if the costs are equal.
 pub(super) fn cheaper(one: Option<Need>, other: Option<Need>) -> Option<Need> {
     match (one, other) {
         (Some(one), Some(other)) => Some(if other.cost < one.cost { other } else { one }),
@@ -100,7 +100,7 @@ fn part(hir: &Hir, costs: &Cost) -> Part {
         }
         HirKind::Class(class) => match byte_set(class) {
             (set, true) => Part::exact(vec![vec![Unit::Byte(set)]]),
-            // Characters of several bytes: what they begin with and end with is known.
+            // Multi-byte characters: only their first and last bytes are known.
             (set, false) => Part {
                 prefix: Some(vec![vec![Unit::Byte(set)]]),
                 suffix: Some(vec![vec![Unit::Byte(set)]]),
@@ -116,8 +116,8 @@ fn part(hir: &Hir, costs: &Cost) -> Part {
     }
 }
 
-/// The bytes of a class, and whether each of its characters is one of them. Otherwise some have several bytes, of which any
-/// beyond ASCII may be the first or the last.
+/// Returns the bytes of a class, and true if each of its characters is one byte. Otherwise any non-ASCII byte may be
+/// the first or the last of a character.
 fn byte_set(class: &Class) -> (ByteSet, bool) {
     let mut bytes = Vec::new();
     let mut beyond = false;
@@ -185,7 +185,7 @@ fn repeated(repetition: &Repetition, costs: &Cost) -> Part {
     }
 }
 
-/// Every run of one followed by every run of the other; none when they are too many or too long.
+/// Returns every run of `left` followed by every run of `right`; none if they are too many or too long.
 fn product(left: &[Run], right: &[Run]) -> Option<Vec<Run>> {
     if left.len() * right.len() > BREADTH {
         return None;
@@ -282,7 +282,7 @@ fn concat(parts: &[Hir], costs: &Cost) -> Part {
     }
 }
 
-/// Adds a piece; single texts grow together, so that pieces are few, and long ones are cut.
+/// Appends a piece; single texts are merged, so that pieces are few, and long ones are split.
 fn append(run: &mut Vec<Vec<Run>>, piece: Vec<Run>) {
     let [text] = piece.as_slice() else {
         run.push(piece);
@@ -297,7 +297,7 @@ fn append(run: &mut Vec<Vec<Run>>, piece: Vec<Run>) {
     }
 }
 
-/// What the pieces begin with: as many as stay few.
+/// Returns the prefixes of the joined pieces, as long as they are few.
 fn first(pieces: &[Vec<Run>]) -> Option<Vec<Run>> {
     let mut runs = pieces.first()?.clone();
     for piece in &pieces[1..] {
@@ -320,7 +320,7 @@ fn last(pieces: &[Vec<Run>]) -> Option<Vec<Run>> {
     (!runs.iter().any(Vec::is_empty)).then_some(runs)
 }
 
-/// The cheapest stretch of pieces, where it is cheaper than what is known already.
+/// Returns the cheapest stretch of pieces, if it is cheaper than the known requirement.
 fn best(pieces: &[Vec<Run>], costs: &Cost, known: Option<Need>) -> Option<Need> {
     let mut best = known;
     for from in 0..pieces.len() {
@@ -337,7 +337,7 @@ fn best(pieces: &[Vec<Run>], costs: &Cost, known: Option<Need>) -> Option<Need> 
     best
 }
 
-/// A need that is cheaper than a price.
+/// Returns the requirement of the runs if it costs less than `below`.
 fn priced(runs: &[Run], costs: &Cost, below: f64) -> Option<Need> {
     let mut sequences: Vec<Sequence> = runs.iter().map(|run| resolved(run)).collect();
     sequences.sort_unstable();
@@ -352,7 +352,7 @@ fn priced(runs: &[Run], costs: &Cost, below: f64) -> Option<Need> {
     Some(Need { sequences, cost })
 }
 
-/// A boundary at an end asks for a byte that is no part of a word beside it; within, it asks for nothing that is not there.
+/// Resolves boundaries: at an end, one requires a non-word byte beside a word; within the run, it requires no byte.
 fn resolved(run: &[Unit]) -> Sequence {
     let mut sequence: Sequence = run
         .iter()

@@ -1,12 +1,13 @@
-//! The scanner: where in a large text something stands that a signature could know.
+//! Scanner: finds the places in a large text at which a signature may match.
 //!
-//! It asks a bitmap of the four bytes at every even place of a block, and a second one of those that are in the first; only
-//! what is in both is compared with what was looked for. That needs no look at lines, no table walk from byte to byte, and
-//! the questions do not wait for one another. What is looked for is what the patterns cannot do without ([`factor`]), as rare as they allow.
+//! It tests the four bytes at every even offset of a block against a bitmap, and those that pass against a second
+//! one; only words in both are compared with the searched sequences. This needs no line splitting and no byte-wise
+//! automaton, and the tests are independent of each other. The sequences are the required factors of the patterns
+//! ([`factor`]), as rare as they allow.
 //!
-//! Invariant: nothing is missed. When a sequence of an owner stands in a text, or at its edge with the outside of a word
-//! beyond, the owner is found wherever it begins. More may be found than is there: letters count in any case, and some other
-//! bytes fall together.
+//! Invariant: no false negatives. If a sequence of an owner occurs in a text, or at its edge with the outside of a
+//! word beyond, the owner is found at any alignment. False positives are possible: letters match in any case, and
+//! some other bytes fold together.
 
 mod bytes;
 mod cost;
@@ -21,18 +22,19 @@ use bytes::{ByteSet, Sequence, fold, sequence};
 use cost::{BITS, Cost, STEP, WORD, for_each_word, word_at};
 use factor::Need;
 
-/// Bytes of which all words are asked of the first filter before an answer is looked at: as many as a number has bits.
+/// Number of bytes that are tested against the first filter before a result is used: a `u64` has a bit for each word
+/// in them.
 const TILE: usize = 64 * STEP;
-/// A tile and the rest of its last word.
+/// Tile and the rest of its last word, bytes.
 const ASKED: usize = TILE + WORD - STEP;
-/// The scanner looks at most this many bytes further than it was told.
+/// Maximum number of bytes that the scanner reads beyond `to`.
 pub(crate) const BEYOND: usize = TILE;
-/// Where frameworks say a word of alarm in every healthy line. Nothing in such a phrase is a find.
+/// Phrases of healthy lines that contain an alarming word. Finds inside them are ignored.
 const HARMLESS: [&[u8]; 1] = [b"number of nan iterations:   0 |"];
-/// What is thought to stand before and behind a text.
+/// Byte assumed before and after a text.
 const EDGE: u8 = b'\n';
 
-/// Odd numbers with their bits well spread.
+/// Odd multipliers with well spread bits.
 const FACTORS: [u32; 6] = [
     0x9e37_79b1,
     0x85eb_ca77,
@@ -44,25 +46,25 @@ const FACTORS: [u32; 6] = [
 
 type Bitmap = [u32; 1 << (BITS - 5)];
 
-/// Everything that is looked for.
+/// Compiled search for all sequences.
 pub(crate) struct Scanner {
-    /// Asked of every word.
+    /// Filter for every word.
     first: Filter,
-    /// Asked of the words that are in the first: most of those fall on a bit of another word by chance.
+    /// Filter for the words that pass the first: most of them collide with another word.
     second: Filter,
     table: Table,
     places: Vec<Place>,
-    /// Number of the set of each position, sequence after sequence.
+    /// Index of the set of each position, sequence after sequence.
     positions: Vec<u16>,
     sets: Vec<ByteSet>,
     wanted: Vec<Wanted>,
     owners: Vec<u16>,
 }
 
-/// One bit for each hash of a word.
+/// Bitmap filter with one bit for each hash of a word.
 struct Filter {
     bitmap: Box<Bitmap>,
-    /// Taken times a word, it gives the word's place in the bitmap.
+    /// Multiplier of the hash.
     factor: u32,
 }
 
@@ -76,17 +78,17 @@ impl Filter {
         Self { bitmap, factor }
     }
 
-    /// Whether a word may be among those that are looked for.
+    /// Returns true if the word may be among the searched ones.
     fn has(&self, word: u32) -> bool {
         let (at, bit) = bit(word, self.factor);
         self.bitmap[at] >> bit & 1 == 1
     }
 }
 
-/// Words that are looked for, in an open table.
+/// Open-addressing hash table of searched words.
 struct Table {
     shift: u32,
-    /// Word, and where its places begin. A word is never zero.
+    /// Word, and start index of its places. A word is never zero.
     slots: Vec<(u32, u32)>,
 }
 
@@ -123,15 +125,15 @@ impl Table {
     }
 }
 
-/// A sequence, and how far into it the word stands.
+/// Sequence, and the offset of the word in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
     wanted: u32,
     offset: i16,
-    /// What must stand in the four bytes before the word and behind it.
+    /// Required bytes in the four bytes before the word and after it.
     before: Known,
     behind: Known,
-    /// The last one of its word.
+    /// True for the last place of its word.
     last: bool,
 }
 
@@ -143,7 +145,7 @@ struct Known {
 }
 
 impl Known {
-    /// Of the four positions of a sequence from an offset those that allow one byte.
+    /// Returns those of the four positions of a sequence from an offset that allow only one byte.
     fn of(sequence: &[ByteSet], offset: isize) -> Self {
         let mut known = Self { mask: 0, word: 0 };
         for (place, set) in word_at(sequence, offset).iter().enumerate() {
@@ -155,13 +157,13 @@ impl Known {
         known
     }
 
-    /// Whether four bytes can be these; where the text has fewer there is nothing to compare.
+    /// Returns true if the bytes are compatible; without enough text there is nothing to compare.
     fn allows(self, bytes: Option<&[u8]>) -> bool {
         bytes.is_none_or(|bytes| word_of(bytes) & self.mask == self.word)
     }
 }
 
-/// A sequence in `positions` and those who look for it in `owners`.
+/// Sequence as a range of `positions`, with its owners as a range of `owners`.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     from: u32,
@@ -178,7 +180,7 @@ impl std::fmt::Debug for Scanner {
     }
 }
 
-/// Collects what is looked for.
+/// Builder of a scanner.
 pub(crate) struct Builder {
     costs: Cost,
     sequences: BTreeMap<Sequence, Vec<u16>>,
@@ -192,9 +194,9 @@ impl Builder {
         }
     }
 
-    /// What texts need that match a pattern and hold one of some literals in any case: whichever of the two is rarer. None
-    /// when neither can be looked for. Where the literals are rare the pattern is not even read, for that takes most of the
-    /// time in which a program starts.
+    /// Returns the requirement of texts that match a pattern and hold one of some literals in any case: the rarer of
+    /// the two. None if neither can be searched for. If the literals are rare the pattern is not parsed, because
+    /// parsing takes most of the start-up time of a program.
     pub(crate) fn need(&self, pattern: Option<&str>, literals: &[impl AsRef<str>]) -> Option<Need> {
         let by_literals = self.literals(literals);
         if by_literals.as_ref().is_some_and(Need::is_rare) {
@@ -204,7 +206,7 @@ impl Builder {
         factor::cheaper(by_pattern, by_literals)
     }
 
-    /// An owner wants every text that has something of a need.
+    /// Registers an owner for every text that meets the requirement.
     pub(crate) fn add(&mut self, owner: u16, need: Need) {
         for sequence in need.sequences {
             let owners = self.sequences.entry(sequence).or_default();
@@ -279,7 +281,7 @@ impl Builder {
             places.last_mut().into_iter().for_each(|place| place.last = true);
             scanner.places.extend(places);
         }
-        // Words fall on the same bits by chance. Of a few factors those are taken that disturb a healthy log least.
+        // Words collide by chance. Of a few multipliers, those with the fewest collisions on a healthy log are used.
         let mut filters = FACTORS.map(|factor| Filter::of(&words, factor));
         filters.sort_by(|a, b| self.costs.disturbed(a).total_cmp(&self.costs.disturbed(b)));
         let [first, second, ..] = filters;
@@ -289,7 +291,7 @@ impl Builder {
     }
 }
 
-/// Whether a byte is part of a harmless phrase.
+/// Returns true if the byte is part of a harmless phrase.
 fn is_harmless(text: &[u8], inside: usize) -> bool {
     HARMLESS.iter().any(|phrase| {
         let starts = inside.saturating_sub(phrase.len() - 1)..=inside;
@@ -297,27 +299,27 @@ fn is_harmless(text: &[u8], inside: usize) -> bool {
     })
 }
 
-/// Whether a text holds such a phrase.
+/// Returns true if the text contains a harmless phrase.
 pub(crate) fn has_harmless(text: &[u8]) -> bool {
     static FINDERS: LazyLock<[Finder<'static>; HARMLESS.len()]> = LazyLock::new(|| HARMLESS.map(Finder::new));
     FINDERS.iter().any(|phrase| phrase.find(text).is_some())
 }
 
-/// A word as it is looked up.
+/// Returns the folded word of four bytes.
 fn word_of(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) | 0x2020_2020
 }
 
-/// Place of a word in a bitmap: its number there and its bit.
+/// Returns the position of a word in a bitmap: element index and bit.
 fn bit(word: u32, factor: u32) -> (usize, u32) {
     let at = word.wrapping_mul(factor) >> (32 - BITS);
     ((at >> 5) as usize, at & 31)
 }
 
 impl Scanner {
-    /// Calls with each sequence that stands in the text, with its owners and a byte well inside it, word after word from the
-    /// one that holds `from` to the one before `to`, until told to stop. A sequence that reaches into the first word may be
-    /// among them, and some from the [`BEYOND`] bytes behind `to`.
+    /// Calls `found` for each sequence in the text, with its owners and the offset of a byte well inside it, in order
+    /// of words from the one at `from` to the one before `to`, until it returns false. A sequence that reaches into
+    /// the first word may be included, and some from the [`BEYOND`] bytes after `to`.
     pub(crate) fn each(&self, text: &[u8], from: usize, to: usize, found: &mut dyn FnMut(&[u16], usize) -> bool) {
         let mut at = from - from % WORD;
         while at < to {
@@ -335,7 +337,7 @@ impl Scanner {
             }
             at += TILE;
         }
-        // What has no tile left, and at last what has fewer than four bytes left.
+        // Words after the last full tile, and at the end a word with fewer than four bytes.
         while at < to {
             let asked = text
                 .get(at..at + WORD)
@@ -347,7 +349,8 @@ impl Scanner {
         }
     }
 
-    /// Which words of a tile are in the first filter, the highest bit first. Nothing here depends on an answer before.
+    /// Returns the words of a tile that pass the first filter, the first word in the highest bit. No test depends on
+    /// another.
     fn probe(&self, tile: &[u8; ASKED]) -> u64 {
         let mut hits = 0;
         for place in (0..TILE).step_by(STEP) {
@@ -356,7 +359,7 @@ impl Scanner {
         hits
     }
 
-    /// The sequences that a word is part of, each compared with what stands around it.
+    /// Compares each sequence that contains the word with the text around it.
     fn compare(&self, text: &[u8], at: usize, found: &mut dyn FnMut(&[u16], usize) -> bool) -> bool {
         let mut word = [EDGE; WORD];
         let rest = &text[at..text.len().min(at + WORD)];
@@ -399,7 +402,7 @@ impl Scanner {
     fn stands(&self, text: &[u8], start: isize, wanted: &Wanted) -> bool {
         let positions = &self.positions[wanted.from as usize..wanted.to as usize];
         let past = start + positions.len() as isize;
-        // Only the outside of a word may lie beyond the text, and that is one byte.
+        // Only the outside of a word may lie beyond the text, and it is one byte.
         if start < -1 || past > text.len() as isize + 1 {
             return false;
         }
@@ -413,7 +416,7 @@ impl Scanner {
         })
     }
 
-    /// Everyone who wants something that stands in the text.
+    /// Calls the callback with every owner that has a sequence in the text.
     pub(crate) fn owners(&self, text: &[u8], wants: &mut dyn FnMut(u16)) {
         self.each(text, 0, text.len(), &mut |owners, _| {
             owners.iter().for_each(|owner| wants(*owner));
@@ -421,7 +424,7 @@ impl Scanner {
         });
     }
 
-    /// Whether anyone wants anything of the text.
+    /// Returns true if any sequence occurs in the text.
     pub(crate) fn wants(&self, text: &[u8]) -> bool {
         let mut any = false;
         self.each(text, 0, text.len(), &mut |_, _| {

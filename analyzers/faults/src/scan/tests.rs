@@ -62,7 +62,7 @@ fn lines_that_hold_something_are_found_in_their_order() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// A text that a pattern matches is one that the scanner wants, wherever it stands.
+    /// Checks that the scanner finds a text that a pattern matches, at any offset.
     #[test]
     fn no_match_is_missed(
         which in 0_usize..PATTERNS.len(),

@@ -1,11 +1,11 @@
-//! What must hold within one taxonomy: ids are unique, every category has its dimension, published figures add up.
+//! Consistency checks of one taxonomy: ids are unique, every category has its dimension, published figures add up.
 
 use std::collections::BTreeSet;
 
 use super::{Category, OUTSIDE_SCOPE, Sum, Taxonomy};
 use crate::mistake::{Place, nearest};
 
-/// Tells every mistake of a taxonomy. `places` are those of its categories, dimensions and sums.
+/// Reports every mistake of a taxonomy. `places` are the positions of its categories, dimensions and sums.
 pub(crate) fn check(taxonomy: &Taxonomy, places: &Lists, tell: &mut dyn FnMut(&Place, &str, String, String)) {
     let mut ids = BTreeSet::from([OUTSIDE_SCOPE]);
     let named = taxonomy
@@ -46,7 +46,7 @@ pub(crate) fn check(taxonomy: &Taxonomy, places: &Lists, tell: &mut dyn FnMut(&P
     for (dimension, place) in taxonomy.dimensions.iter().zip(&places.dimensions) {
         let Some(count) = dimension.count else { continue };
         let members = taxonomy.categories.iter().filter(|c| c.dimension == dimension.id);
-        // A dimension of which not all rows were read adds up to less.
+        // A dimension with a category that has no count cannot be summed.
         let Some(sum) = members.map(|c| c.count).sum::<Option<i64>>() else {
             continue;
         };
@@ -75,7 +75,7 @@ fn check_sum(taxonomy: &Taxonomy, sum: &Sum, place: &Place, tell: &mut dyn FnMut
     let members = members.filter(|c| sum.dimension.as_ref().is_none_or(|dimension| &c.dimension == dimension));
     let figures: Vec<f64> = members.filter_map(|category| figure(category, &sum.of)).collect();
     let reached: f64 = figures.iter().sum();
-    // A ten-thousandth of a unit is the rounding of binary numbers, not of a publication.
+    // A ten-thousandth of a unit covers rounding of binary numbers, not of a publication.
     if figures.is_empty() || (reached - total).abs() > sum.within + 1e-4 {
         let what = format!(
             "{:?} of {} categories adds up to {reached:.2}, not {total}",
@@ -100,7 +100,7 @@ fn figure(category: &Category, key: &str) -> Option<f64> {
     }
 }
 
-/// Places of the entries of a taxonomy, in their order.
+/// Positions of the list entries of a taxonomy, in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lists {
     pub(crate) dimensions: Vec<Place>,

@@ -1,10 +1,10 @@
-//! Published taxonomies: what their authors call a failure, with definitions, counts and where they were published.
+//! Published failure taxonomies: categories with definitions, counts and citation.
 //!
-//! Papers, traces, exit-code tables and event catalogues have different figures beside a name and a meaning. What all share
-//! is typed ([`Category::count`], [`Category::share_percent`]); what only one has stands in [`Category::details`] and
-//! [`Taxonomy::facts`] under its own key, so that nothing read from a source is lost.
+//! Papers, traces, exit-code tables and event catalogues have different figures beside name and definition. Common
+//! figures are typed ([`Category::count`], [`Category::share_percent`]); figures of one taxonomy only are in
+//! [`Category::details`] and [`Taxonomy::facts`] under their own key, so that nothing read from a source is lost.
 //!
-//! Absent: figures that nobody read in a source. A key that is missing was not read.
+//! A missing key means that the figure was not read in the source.
 
 mod check;
 
@@ -14,43 +14,42 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use check::{Lists, check};
 
-/// Category that a class gets in a taxonomy that has no place for it. It is ours, not the authors': it says that the study
-/// looked at other failures, which is more useful to a reader than a forced name.
+/// Category of classes that a taxonomy does not cover. It is defined here and not by the authors, and shows that the
+/// study examined other failures, which is more useful to a reader than a forced category.
 pub const OUTSIDE_SCOPE: &str = "outside-scope";
 
-/// Form of a taxonomy's file.
+/// Schema id of a taxonomy file.
 pub(crate) const SCHEMA: &str = "failure-taxonomy/1";
 
-/// One published taxonomy.
+/// Published taxonomy of failures.
 #[derive(Debug, Clone, Serialize)]
 pub struct Taxonomy {
-    /// Our id of it (`gao-icse-seip2023`).
+    /// Id in this catalogue (`gao-icse-seip2023`).
     pub id: String,
     /// Title of the publication.
     pub title: String,
-    /// A few words by which people know it.
+    /// Short title by which it is known.
     pub short: String,
-    /// What it is: `paper`, `trace` or `software`.
+    /// Kind of publication: `paper`, `trace` or `software`.
     pub kind: String,
-    /// What its categories divide failures by (symptom, root cause, failure message, exit code, event).
+    /// Criterion that divides its categories (symptom, root cause, failure message, exit code, event).
     pub axis: String,
-    /// Where and when it was published.
+    /// Citation of the publication.
     pub citation: Citation,
-    /// How much of the publication was read, and where.
+    /// Parts of the publication that were read.
     pub provenance: Provenance,
-    /// What was studied: how many jobs, months, failures.
+    /// Studied population: number of jobs, months, failures.
     pub population: BTreeMap<String, Fact>,
     /// Rules and formulas that the publication states beside its categories.
     pub facts: BTreeMap<String, BTreeMap<String, Fact>>,
     /// Figures that must add up.
     pub sums: Vec<Sum>,
-    /// Its upper level: groups, domains or axes.
+    /// Upper level: groups, domains or axes.
     pub dimensions: Vec<Dimension>,
-    /// Its categories.
     pub categories: Vec<Category>,
 }
 
-/// A taxonomy's file without its lists, which are read one entry at a time.
+/// Taxonomy file without its lists, which are parsed one entry at a time.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Head {
@@ -92,17 +91,14 @@ impl Head {
     }
 }
 
-/// Where a taxonomy was published.
+/// Citation of a publication.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Citation {
-    /// Its authors.
     pub authors: Vec<String>,
     /// Conference, journal or site.
     pub venue: String,
-    /// Year.
     pub year: u32,
-    /// Address.
     pub url: String,
     /// Digital object identifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,38 +108,36 @@ pub struct Citation {
     pub arxiv: Option<String>,
 }
 
-/// How much of a publication was read, and where.
+/// Parts of a publication that were read.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provenance {
-    /// How complete it is.
+    /// Degree of completeness.
     pub level: String,
-    /// What was read.
+    /// Sources that were read.
     #[serde(default)]
     pub sources: Vec<String>,
-    /// What a reader must know of the figures.
+    /// Remark on the figures.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
 
-/// A published figure or word.
+/// Published figure or text.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum Fact {
-    /// A yes or no.
     Flag(bool),
-    /// A count.
     Count(i64),
-    /// A share, rate or duration; the unit is in its key.
+    /// Share, rate or duration; the unit is in its key.
     Number(f64),
-    /// A word or a range ("more than 150 million").
+    /// Word or range ("more than 150 million").
     Text(String),
-    /// Several.
+    /// List of facts.
     List(Vec<Fact>),
 }
 
 impl Fact {
-    /// Its value, where it is a number.
+    /// Returns the value of a number.
     pub fn number(&self) -> Option<f64> {
         match self {
             // Published counts are far below 2^52.
@@ -173,40 +167,38 @@ impl std::fmt::Display for Fact {
     }
 }
 
-/// A claim that figures add up to a published total.
+/// Assertion that figures add up to a published total.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sum {
-    /// The figure of the categories: `count`, `share_percent`, or a key of their details.
+    /// Figure of the categories: `count`, `share_percent`, or a key of their details.
     pub of: String,
-    /// Only categories of this dimension; all when absent.
+    /// Dimension of the summed categories; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dimension: Option<String>,
-    /// The published total.
+    /// Published total of the figures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<f64>,
     /// Key of the population that holds the total.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub population: Option<String>,
-    /// How far rounding may take the sum from the total, in the unit of the figure.
+    /// Allowed rounding difference between sum and total, in the unit of the figure.
     #[serde(default)]
     pub within: f64,
-    /// Why it differs, or what the total is.
+    /// Reason for a difference, or meaning of the total.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
 
-/// A group of categories, or a domain that a failure can lie in.
+/// Group of categories, or failure domain.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dimension {
-    /// Its id.
     pub id: String,
-    /// Its name.
     pub name: String,
-    /// In our words.
+    /// Definition in this project's words.
     pub definition: String,
-    /// What it divides by, where the taxonomy has several axes.
+    /// Criterion that divides it, if the taxonomy has several axes.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub axis: String,
     /// Published count of failures in it.
@@ -221,30 +213,30 @@ pub struct Dimension {
     /// Groups that the authors form within it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// Place in the authors' order.
+    /// Position in the authors' order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<i64>,
-    /// Why no failure class leads to its categories (they name mitigations, say).
+    /// Reason why no failure class maps to its categories (for example, they name mitigations).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreachable: Option<String>,
 }
 
-/// One category of a taxonomy.
+/// Category of a taxonomy.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Category {
-    /// Its id within the taxonomy.
+    /// Category id, unique within the taxonomy.
     pub id: String,
-    /// Its name as the authors print it.
+    /// Name as the authors print it.
     pub name: String,
-    /// The dimension it belongs to.
+    /// Id of its dimension.
     pub dimension: String,
-    /// What it divides by.
+    /// Criterion that divides it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub axis: String,
-    /// In our words.
+    /// Definition in this project's words.
     pub definition: String,
-    /// Whether the name was read as printed.
+    /// Reading of the name: verbatim, translated or recalled.
     #[serde(default)]
     pub name_status: NameStatus,
     /// Group within its dimension.
@@ -256,10 +248,10 @@ pub struct Category {
     /// Published share, percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_percent: Option<f64>,
-    /// What the share is a share of, where it is not all failures.
+    /// Base of the share, if it is not all failures.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub share_of: String,
-    /// Driver event numbers that it covers.
+    /// XIDs that it covers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub xid: Vec<u32>,
     /// Messages that the authors give.
@@ -268,31 +260,29 @@ pub struct Category {
     /// Causes that the authors give.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub root_causes: Vec<String>,
-    /// How the authors find the cause.
+    /// Diagnosis steps of the authors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnosis: Vec<String>,
-    /// What the authors do about it.
+    /// Mitigations of the authors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mitigations: Vec<String>,
-    /// A remark.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
-    /// Canonical classes that belong here; for taxonomies that a user adds. Those of the built-in ones stand in the crosswalk.
+    /// Canonical classes of this category, for user taxonomies; those of the built-in ones are in the crosswalk.
     #[serde(default, skip_serializing)]
     pub(crate) classes: Vec<String>,
-    /// Why no failure class leads here.
+    /// Reason why no failure class maps to this category.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreachable: Option<String>,
-    /// Figures and words that only this taxonomy has, by their key.
+    /// Figures and texts that only this taxonomy has, by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub details: BTreeMap<String, Fact>,
 }
 
-/// How a category's name was read.
+/// Source of a category's name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NameStatus {
-    /// As printed.
     #[default]
     Verbatim,
     /// In another language, or normalised.
@@ -302,7 +292,7 @@ pub enum NameStatus {
 }
 
 impl Taxonomy {
-    /// Name of a category, or of a dimension where a class is placed in a domain only.
+    /// Returns the name of a category, or of a dimension if a class is mapped to a domain only.
     pub fn name_of(&self, id: &str) -> Option<&str> {
         if id == OUTSIDE_SCOPE {
             return Some("outside the scope of this study");
@@ -311,12 +301,12 @@ impl Taxonomy {
         category.or_else(|| self.dimensions.iter().find(|d| d.id == id).map(|d| d.name.as_str()))
     }
 
-    /// The category with this id.
+    /// Returns the category with this id.
     pub fn category(&self, id: &str) -> Option<&Category> {
         self.categories.iter().find(|c| c.id == id)
     }
 
-    /// The published figures of a category in words (`count 148, share 30.1 %`); empty where none was read.
+    /// Returns the published figures of a category as text (`count 148, share 30.1 %`); empty if none was read.
     pub fn figures(&self, id: &str) -> String {
         let Some(category) = self.category(id) else {
             return String::new();
@@ -345,7 +335,7 @@ impl Taxonomy {
         words.join(", ")
     }
 
-    /// The total that the counts of all categories add up to, where the publication states it.
+    /// Returns the total of the counts of all categories, if the publication states it.
     fn total(&self) -> Option<f64> {
         let whole = self
             .sums
@@ -359,7 +349,7 @@ impl Taxonomy {
             .or_else(|| self.population.get(sum.population.as_deref()?).and_then(Fact::number))
     }
 
-    /// Why no class leads to a category, where that is said of it or of its dimension.
+    /// Returns the reason why no class maps to a category, stated for it or for its dimension.
     pub fn unreachable<'t>(&'t self, category: &'t Category) -> Option<&'t str> {
         let dimension = self.dimensions.iter().find(|d| d.id == category.dimension);
         let why = category.unreachable.as_deref();

@@ -1,6 +1,6 @@
-//! Blocks of many lines at once. What stands in lines that say nothing is never looked at line by line.
+//! Triage of blocks of many lines. Unremarkable text is never split into lines.
 //!
-//! Invariant: any cut of a stream into blocks gives the observations that its lines give one by one.
+//! Invariant: any division of a stream into blocks gives the observations that its lines give one by one.
 
 use std::ops::Range;
 
@@ -11,13 +11,13 @@ use super::{Observation, Triage, recent};
 use crate::line::raw;
 use crate::scan::BEYOND;
 
-/// Bytes that are searched for odd ones before they are searched for words, so that both find them close at hand.
+/// Bytes searched for odd bytes before they are scanned, so that both passes find them in the cache.
 const STRIDE: usize = 8 * 1024;
 
 impl Triage {
-    /// The next bytes of the stream, with the moment they were read: any number of lines, the first and the last of them in
-    /// part. A line is read when its end has arrived or [`Triage::flush`] is called; of a line without an end, a part is read
-    /// every megabyte. Bytes that are no text are taken as they come.
+    /// Reads the next bytes of the stream, with the time they were read: any number of lines, the first and the last
+    /// possibly incomplete. A line is read when its end arrives or [`Triage::flush`] is called; a line without an end
+    /// is read in parts of a megabyte. Invalid UTF-8 is accepted.
     pub fn push_block(&mut self, block: &[u8], now: Timestamp) -> Vec<Observation> {
         let mut out = Vec::new();
         let mut rest = block;
@@ -35,12 +35,12 @@ impl Triage {
         out
     }
 
-    /// More of a line whose end has not arrived. Memory stays bounded: a part that is long enough is read at once.
+    /// Appends to an incomplete line. Memory is bounded: a part that is long enough is read at once.
     fn extend_partial(&mut self, bytes: &[u8], now: Timestamp) {
         self.now = now;
         let mut rest = bytes;
         while !rest.is_empty() {
-            // One byte more than a part: only then is it known that the line goes on.
+            // One byte more than a part: only then is it known that the line continues.
             let room = (raw::PART_LIMIT + 1).saturating_sub(self.partial.len());
             let (taken, more) = rest.split_at(rest.len().min(room));
             self.partial.extend_from_slice(taken);
@@ -62,7 +62,7 @@ impl Triage {
         }
     }
 
-    /// The line that was held in part is complete.
+    /// Reads the incomplete line, which is now complete.
     pub(super) fn end_partial(&mut self, out: &mut Vec<Observation>) {
         if self.partial.is_empty() && !self.partial_counted {
             return;
@@ -74,12 +74,12 @@ impl Triage {
         self.groups.take_ready(self.now, out);
     }
 
-    /// Whole lines.
+    /// Reads complete lines.
     fn lines(&mut self, lines: &[u8], now: Timestamp, out: &mut Vec<Observation>) {
         let mut at = 0;
-        // Where lines that were counted and no more begin.
+        // Start of the lines that were only counted.
         let mut passed = 0;
-        // What waits may be ready, and the first line shows it.
+        // Waiting groups may be ready; the first line checks them.
         let mut by_line = !self.groups.is_empty();
         while at < lines.len() {
             let next_no = self.line_no + 1;
@@ -105,14 +105,14 @@ impl Triage {
         self.remember(&lines[passed.min(lines.len())..]);
     }
 
-    /// The first line from `from` on that says anything by itself. `from` begins a line.
+    /// Returns the first line from `from` on that is notable by itself. `from` begins a line.
     fn next_of_note(&self, lines: &[u8], from: usize) -> Option<Range<usize>> {
         let line_at = |place: usize| {
             let start = memrchr(b'\n', &lines[from..place]).map_or(from, |newline| from + newline + 1);
             start..line_end(lines, place)
         };
         let mut at = from;
-        // The last line that was looked at for nothing.
+        // Last line that was examined and found unremarkable.
         let mut idle = from..from;
         while at < lines.len() {
             let end = lines.len().min(at + STRIDE);
@@ -143,7 +143,7 @@ impl Triage {
         None
     }
 
-    /// The first line with odd bytes in a stretch that says anything by itself.
+    /// Returns the first line with odd bytes in a stretch that is notable by itself.
     fn first_odd(
         &self,
         lines: &[u8],
@@ -164,7 +164,7 @@ impl Triage {
         None
     }
 
-    /// A whole line that says something by itself.
+    /// Reads a complete line that is notable by itself.
     fn line_of_note(&mut self, raw: &[u8], now: Timestamp, out: &mut Vec<Observation>) {
         if raw.len() > raw::PART_LIMIT {
             return self.line(raw, now, out);
@@ -175,7 +175,7 @@ impl Triage {
         self.groups.take_ready(now, out);
     }
 
-    /// Keeps the last of some lines that were counted; the last of them is line `line_no`.
+    /// Records the last of the counted lines as history; the last of them is line `line_no`.
     fn remember(&mut self, lines: &[u8]) {
         let Some(body) = lines.strip_suffix(b"\n") else { return };
         let from = memchr::memrchr_iter(b'\n', body)
@@ -197,7 +197,7 @@ fn count(bytes: &[u8]) -> u64 {
     memchr_iter(b'\n', bytes).count() as u64
 }
 
-/// The newline that ends the line at `at`; every line has one.
+/// Returns the index of the newline that ends the line at `at`; every line has one.
 fn line_end(lines: &[u8], at: usize) -> usize {
     memchr(b'\n', &lines[at..]).map_or(lines.len(), |more| at + more)
 }

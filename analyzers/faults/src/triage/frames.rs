@@ -1,12 +1,12 @@
-//! Frames of a traceback as facts: whose code raised it, and what that code was doing.
+//! Frames of a traceback as fields of a mark: packages that raised the exception, and their functions.
 //!
-//! The functions and the packages of the frames, innermost first, say what the text of an exception does not: a shape that
-//! does not fit below `load_state_dict` is a checkpoint's, the same words in a layer are the program's.
+//! Functions and packages of the frames, innermost first, hold facts that the exception text does not: a shape
+//! mismatch below `load_state_dict` comes from a checkpoint, the same text in a layer from the program.
 
-/// Frames that are told at most.
+/// Maximum number of listed frames.
 const TOLD: usize = 32;
-/// Frameworks that own the training loop: a program hands itself to them and gets called back. Many are run from a checkout;
-/// there the package is a folder, not an installed one.
+/// Frameworks that own the training loop and call the program back. Many are run from a checkout; then the package is
+/// a folder, not an installed one.
 pub const FRAMEWORKS: [&str; 54] = [
     "accelerate",
     "allennlp",
@@ -63,10 +63,10 @@ pub const FRAMEWORKS: [&str; 54] = [
     "vllm",
     "xtuner",
 ];
-/// What a frame of the program itself is told as.
+/// Package name for frames of the user's program.
 pub(super) const PROGRAM: &str = "program";
 
-/// The package that a file belongs to: an installed one by its name, `python` for the standard library, a known framework
+/// Returns the package of a file: the name of an installed one, `python` for the standard library, a known framework
 /// run from a checkout, or `program`.
 pub(super) fn package(file: &str) -> &str {
     if file.starts_with('<') {
@@ -78,7 +78,7 @@ pub(super) fn package(file: &str) -> &str {
         match part {
             "site-packages" | "dist-packages" => {
                 let next = parts.peek().copied().unwrap_or_default();
-                // An egg is a folder of one package: its own name comes next.
+                // An egg is a folder of one package; the package name is the next part.
                 let name = if next.ends_with(".egg") {
                     parts.nth(1).unwrap_or(next)
                 } else {
@@ -97,13 +97,13 @@ pub(super) fn package(file: &str) -> &str {
     if is_standard(file) { "python" } else { PROGRAM }
 }
 
-/// Whether what stands for a file is a cell of a notebook, or what was typed.
+/// Returns true for a notebook cell or interactive input in place of a file.
 pub(super) fn is_cell(file: &str) -> bool {
     file.starts_with("<ipython-input-") || file == "<stdin>"
 }
 
-/// Whether a file is of the standard library. Below `\lib\` of Windows it is where an installation or an environment lies;
-/// programs have folders of that name too.
+/// Returns true for files of the standard library. On Windows, `\lib\` counts only below an installation or
+/// environment, because programs have folders of that name too.
 pub(super) fn is_standard(file: &str) -> bool {
     let installed = |root: &str| {
         let root = root.to_ascii_lowercase();
@@ -114,7 +114,7 @@ pub(super) fn is_standard(file: &str) -> bool {
         || file.split_once("\\lib\\").is_some_and(|(root, _)| installed(root))
 }
 
-/// A list for a mark's field: innermost first, neighbours that are the same told once.
+/// Formats a list for a field of a mark: innermost first, equal neighbours once, at most 512 bytes.
 pub(super) fn told<'a>(innermost_first: impl Iterator<Item = &'a str>) -> String {
     let mut list: Vec<&str> = Vec::new();
     for name in innermost_first.filter(|name| !name.is_empty()) {

@@ -8,7 +8,7 @@ use super::lane::LaneKey;
 use super::limits::{CONTEXT, HOLD, IDLE, PENDING, WINDOW};
 use super::observation::Observation;
 
-/// Lines after the deciding one that still belong to it.
+/// Number of lines after the deciding one that still belong to it.
 pub(super) const FOLLOWING: u64 = 4;
 
 #[derive(Debug)]
@@ -33,8 +33,9 @@ impl Group {
         self.last.after(IDLE).min(self.first.after(HOLD))
     }
 
-    /// Two lines with the same key within [`WINDOW`] are the same event. Driver events are one by device and number, whatever
-    /// channel or process they name; everything else by its wording without numbers, and by the process it names.
+    /// Returns the deduplication key: two lines with the same key within [`WINDOW`] are the same event. Driver events
+    /// are keyed by device and number, independent of channel and process; all others by their wording without
+    /// numbers and the process they name.
     fn key(&self) -> String {
         let observation = &self.observation;
         let Some(best) = observation.marks.first() else {
@@ -46,7 +47,7 @@ impl Group {
             .as_ref()
             .map_or_else(|| field("bdf").to_owned(), |device| device.address.clone());
         let code = match (field("xid"), field("sxid")) {
-            // The driver says this one with and without its number.
+            // The driver logs this event with and without its number.
             ("79", _) => "",
             ("", sxid) => sxid,
             (xid, _) => xid,
@@ -92,7 +93,7 @@ pub(super) struct Groups {
     waiting: BTreeMap<u64, Group>,
     by_key: BTreeMap<String, u64>,
     next: u64,
-    /// Nothing that waits is ready before; none when nothing waits.
+    /// Lower bound of the next ready time; none if nothing waits.
     soonest: Option<Timestamp>,
 }
 
@@ -101,7 +102,7 @@ impl Groups {
         self.waiting.is_empty()
     }
 
-    /// Adds a group, or counts it as a repeat of one that waits. Gives the last line of it.
+    /// Adds a group, or counts it as a repeat of a waiting one. Returns the number of its last line.
     pub(super) fn add(&mut self, group: Group) -> u64 {
         let last_line_no = group.observation.last_line_no;
         let key = group.key();
@@ -128,7 +129,7 @@ impl Groups {
         last_line_no
     }
 
-    /// An unremarkable line of the same lane: context of what stands just before it.
+    /// Adds an unremarkable line of the same lane as context of the newest group.
     pub(super) fn follow(&mut self, lane: &LaneKey, text: &str, line_no: u64) {
         let Some(group) = self.waiting.values_mut().next_back() else {
             return;
@@ -142,7 +143,7 @@ impl Groups {
         }
     }
 
-    /// Gives what is ready at `now`, oldest first; and the oldest beyond the bound, ready or not.
+    /// Emits the groups that are ready at `now`, oldest first, and the oldest beyond the bound, ready or not.
     pub(super) fn take_ready(&mut self, now: Timestamp, out: &mut Vec<Observation>) {
         if self.soonest.is_none_or(|soonest| now < soonest) {
             return self.take_oldest(out);
@@ -178,7 +179,8 @@ impl Groups {
         out.sort_by_key(|observation| observation.line_no);
     }
 
-    /// Gives the oldest beyond the bound, where none is ready: in a storm every line is looked at with all that waits.
+    /// Emits the oldest groups beyond the bound if none is ready: in a storm every line would otherwise search all
+    /// waiting groups.
     fn take_oldest(&mut self, out: &mut Vec<Observation>) {
         let full = self.waiting.len() > PENDING;
         while self.waiting.len() > PENDING
@@ -206,7 +208,7 @@ impl Groups {
         out
     }
 
-    /// The oldest line of all that waits.
+    /// Returns the number of the oldest line of all waiting groups.
     pub(super) fn first_line(&self) -> Option<u64> {
         self.waiting.values().map(|group| group.observation.line_no).min()
     }

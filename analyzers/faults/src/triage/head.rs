@@ -1,10 +1,10 @@
-//! The prefix of a line, for all that stands behind it.
+//! Prefix of a line, applied to all messages in the line.
 
 use rankguard_model::{Rank, Timestamp};
 
 use crate::line::ParsedLine;
 
-/// What the prefix at the start of a line tells of all that stands in it.
+/// Prefix fields of a line that apply to all messages in it.
 #[derive(Debug)]
 pub(super) struct Head {
     at: Option<Timestamp>,
@@ -37,7 +37,7 @@ impl Head {
     }
 }
 
-/// `[Rank 1] NCCL watchdog thread terminated ...`: how process groups name themselves where the launcher adds no prefix.
+/// Parses `[Rank 1] NCCL watchdog thread terminated ...`: the form of process groups if the launcher adds no prefix.
 pub(super) fn bracketed_rank(text: &str) -> Option<Rank> {
     let (_, rest) = text.split_once("[Rank ")?;
     let (number, _) = rest.split_once(']')?;

@@ -1,5 +1,5 @@
-//! What the signatures said of the newest lines. A line is judged once when it is found worth a look and once more when it is
-//! taken apart, and a log in trouble says the same line again and again: either way what was said is still here.
+//! Cache of judgements of the newest lines. A line is judged when it is selected and again when it is parsed, and a
+//! failing log repeats lines; both reuse the first judgement.
 
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use crate::matcher::Judgement;
 
-/// Lines that are remembered.
+/// Number of cached lines.
 const LINES: usize = 32;
-/// A longer line is judged anew, bytes.
+/// Maximum length of a cached line, bytes.
 const LENGTH: usize = 1_024;
 
-/// Lines with what was said of them, each at the place that its text gives it.
+/// Direct-mapped cache of lines and their judgements, indexed by a hash of the text.
 #[derive(Debug, Default)]
 pub(super) struct Heard(RefCell<Vec<Option<Line>>>);
 
-/// A line.
+/// Cached line with its judgement.
 #[derive(Debug)]
 struct Line {
     text: String,
@@ -24,14 +24,14 @@ struct Line {
 }
 
 impl Heard {
-    /// What was said of a line, if it is remembered.
+    /// Returns the judgement of a line, if cached.
     pub(super) fn of(&self, text: &str) -> Option<Arc<Judgement>> {
         let lines = self.0.borrow();
         let line = lines.get(place(text))?.as_ref()?;
         (line.text == text).then(|| Arc::clone(&line.said))
     }
 
-    /// Remembers it; whatever was at its place is forgotten.
+    /// Stores a judgement and replaces the one in its slot.
     pub(super) fn remember(&self, text: &str, said: Judgement) -> Arc<Judgement> {
         let said = Arc::new(said);
         if text.len() <= LENGTH {
@@ -45,14 +45,14 @@ impl Heard {
         said
     }
 
-    /// Another catalogue says other things.
+    /// Clears the cache, because another catalogue gives other judgements.
     pub(super) fn forget(&mut self) {
         self.0.get_mut().clear();
     }
 }
 
 fn place(text: &str) -> usize {
-    // Its keys are fixed, so the same log costs the same in every run.
+    // The hasher's keys are fixed, so the same log costs the same in every run.
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     (hasher.finish() % LINES as u64) as usize

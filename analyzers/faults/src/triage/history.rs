@@ -1,4 +1,4 @@
-//! What each GPU has reported so far: some events mean something else once another has been seen (RG-7).
+//! History of driver events for each GPU: some events have another role after an earlier one (RG-7).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use rankguard_model::{Mark, Role, Timestamp};
 use crate::line::ParsedLine;
 use crate::matcher::pci_address;
 
-/// Events of a GPU further apart than this have nothing to do with each other.
+/// Maximum distance of related events of a GPU.
 const RELATED: Duration = Duration::from_secs(600);
 
-/// Consequences by nature: clean-up of channels, the driver's advice. Never the start of a story that has another start.
+/// XIDs that are consequences by nature: clean-up of channels. Never the first cause if another event precedes them.
 const CONSEQUENCES: [&str; 2] = ["43", "45"];
 
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// First root of each GPU: its number and moment.
+    /// First root event of each GPU: number and time.
     roots: BTreeMap<String, (String, Option<Timestamp>)>,
 }
 
 impl History {
-    /// Turns a root into a cascade when the same GPU has already told what started it: channel resets after anything, and
-    /// anything after the GPU fell off the bus.
+    /// Turns a root into a cascade if the same GPU has already reported the cause: channel resets after any event,
+    /// and any event after the GPU fell off the bus.
     pub(super) fn judge(&mut self, mark: &mut Mark, line: &ParsedLine<'_>) {
         let (Some(xid), Some(bdf)) = (mark.fields.get("xid").map(str::to_owned), mark.fields.get("bdf")) else {
             return;

@@ -1,14 +1,14 @@
-//! A lane: what one rank, or one kernel, is in the middle of saying.
+//! Lane: open multi-line units of one rank or one kernel.
 
 use rankguard_model::{Rank, Timestamp};
 
 use super::limits::IDLE;
 use super::{oom, traceback};
 
-/// Its key: everything a rank (or a host) writes.
+/// Lane key: host, global rank and local rank of the writer.
 pub(super) type LaneKey = (Option<String>, Option<Rank>, Option<u32>);
 
-/// It exists while something is open.
+/// Lane with its trackers; exists while a unit is open.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     pub(super) traceback: traceback::Tracker,
@@ -31,7 +31,7 @@ impl Lane {
         self.last
     }
 
-    /// Nothing of it is of an earlier line.
+    /// Returns the number of its first line; nothing in it is older.
     pub(super) fn first_line(&self) -> u64 {
         self.first_line
     }
@@ -44,7 +44,7 @@ impl Lane {
         self.traceback.is_open() || self.oom.is_open()
     }
 
-    /// When the open unit, if there is one, has been quiet for long enough.
+    /// Returns the time at which an open unit was quiet for long enough.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         self.is_open().then(|| self.last.after(IDLE))
     }

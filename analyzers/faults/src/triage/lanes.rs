@@ -1,4 +1,4 @@
-//! Lanes of a stream that have something open, bounded in number and in silence.
+//! Lanes of a stream with an open unit, bounded in number and in silence.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use rankguard_model::Timestamp;
 use super::lane::{Lane, LaneKey};
 use super::limits::{LANES, QUIET_LINES};
 
-/// Those with something open.
+/// Open lanes by key.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     open: BTreeMap<LaneKey, Lane>,
-    /// Line at which they are looked through for silent ones.
+    /// Line number of the next sweep for silent lanes.
     sweep_at: u64,
 }
 
@@ -24,7 +24,7 @@ impl Lanes {
         self.open.contains_key(key)
     }
 
-    /// The lane of a key, a new one where there is none; line `line_no` is its newest.
+    /// Returns the lane of a key, created if absent, and records `line_no` as its newest line.
     pub(super) fn at(&mut self, key: &LaneKey, now: Timestamp, line_no: u64) -> &mut Lane {
         if self.open.is_empty() {
             self.sweep_at = line_no + QUIET_LINES;
@@ -42,7 +42,7 @@ impl Lanes {
         self.open.keys().cloned().collect()
     }
 
-    /// The lane that was silent longest, where there is no room for another one.
+    /// Returns the lane that was silent longest, if the limit is reached.
     pub(super) fn to_evict(&self) -> Option<LaneKey> {
         if self.open.len() < LANES {
             return None;
@@ -51,7 +51,8 @@ impl Lanes {
         oldest.map(|(key, _)| key.clone())
     }
 
-    /// Lanes whose writers have been silent while many lines of others went by; looked for once in a while.
+    /// Returns lanes without new lines while many lines of other writers passed; sweeps only every few
+    /// thousand lines.
     pub(super) fn silent(&mut self, line_no: u64) -> Vec<LaneKey> {
         if self.open.is_empty() || line_no < self.sweep_at {
             return Vec::new();
@@ -64,18 +65,18 @@ impl Lanes {
         silent.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Lanes that have been quiet for long enough at `now`, and since when.
+    /// Returns the lanes that were quiet for long enough at `now`, each with its last time.
     pub(super) fn due(&self, now: Timestamp) -> Vec<(LaneKey, Timestamp)> {
         let due = self.open.iter().filter(|(_, lane)| lane.is_due(now));
         due.map(|(key, lane)| (key.clone(), lane.last_at())).collect()
     }
 
-    /// When the next one is due.
+    /// Returns the time at which the next lane is due.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
         self.open.values().filter_map(Lane::deadline).min()
     }
 
-    /// Number of the oldest line of which something is open.
+    /// Returns the number of the oldest line of an open unit.
     pub(super) fn first_line(&self) -> Option<u64> {
         self.open.values().map(Lane::first_line).min()
     }

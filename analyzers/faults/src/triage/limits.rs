@@ -1,18 +1,18 @@
-//! What bounds a triage: how long things wait, and how many.
+//! Limits of a triage: waiting times and counts.
 
 use std::time::Duration;
 
-/// A group that nothing was added to for this long is complete.
+/// Time without additions after which a group is complete.
 pub const IDLE: Duration = Duration::from_millis(200);
-/// A group is not held longer than this, even while it grows.
+/// Maximum time that a growing group is held.
 pub const HOLD: Duration = Duration::from_secs(2);
-/// Repeats further apart than this on the lines' own clock are two observations.
+/// Deduplication window on the lines' own clock.
 pub const WINDOW: Duration = Duration::from_secs(60);
-/// Ranks with an open unit at a time.
+/// Maximum number of open lanes.
 pub const LANES: usize = 4096;
-/// Groups that wait at a time.
+/// Maximum number of waiting groups.
 pub const PENDING: usize = 1024;
-/// A unit is complete when this many lines of others have passed it by: its writer is gone.
+/// Number of lines of other writers after which an open unit is complete: its writer is gone.
 pub const QUIET_LINES: u64 = 20_000;
-/// Lines kept around the deciding one.
+/// Maximum number of context lines around the deciding one.
 pub const CONTEXT: usize = 12;

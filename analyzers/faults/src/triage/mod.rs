@@ -1,19 +1,20 @@
-//! Triage: lines of one stream in, observations out.
+//! Triage: turns the lines of one stream into observations.
 //!
-//! A stream is one log of one writer (a kernel ring, the standard error of a rank, a launcher's log in which many ranks speak
-//! under prefixes). What belongs together becomes one [`Observation`]: a Python traceback, also when other ranks talk in
-//! between; the dump of an OOM kill; the lines of one PCIe or NVSwitch error; repeats of the same event.
+//! A stream is one log of one writer (a kernel ring, the standard error of a rank, a launcher's log in which many
+//! ranks write under prefixes). Lines that belong together become one [`Observation`]: a Python traceback, also if
+//! lines of other ranks interrupt it; the dump of an OOM kill; the lines of one PCIe or NVSwitch error; repeats of
+//! the same event.
 //!
-//! An observation is held back until its group is quiet for [`IDLE`] or is older than [`HOLD`] on the caller's clock
-//! ([`Triage::poll`]), until the lines' own clock has moved on by [`WINDOW`], or until [`Triage::flush`]. Whoever reads whole
-//! files may pass any constant as `now` and flush at the end.
+//! An observation is held until its group is quiet for [`IDLE`] or older than [`HOLD`] on the caller's clock
+//! ([`Triage::poll`]), until the lines' own clock has advanced by [`WINDOW`], or until [`Triage::flush`]. A caller
+//! that reads whole files may pass any constant as `now` and flush at the end.
 //!
-//! Lines come one by one ([`Triage::push`]) or as blocks of bytes ([`Triage::push_block`]); the observations are the same. A
-//! line that can neither say anything nor belong to something open is only counted and kept for a while, in case the next one
-//! needs it as context; a block is searched as a whole and such lines are not even found.
+//! Lines arrive one by one ([`Triage::push`]) or as blocks of bytes ([`Triage::push_block`]); the observations are
+//! equal. A line that neither matches a signature nor belongs to an open unit is only counted and retained briefly as
+//! possible context; a block is scanned as a whole, without splitting such lines.
 //!
-//! Bounds: [`LANES`] ranks with an open traceback, [`PENDING`] groups that wait; beyond them the oldest are given out early,
-//! never dropped. A unit that no line was added to for [`QUIET_LINES`] lines of the stream is complete.
+//! Bounds: [`LANES`] lanes with an open unit, [`PENDING`] waiting groups; beyond them the oldest are emitted early,
+//! never dropped. A unit to which [`QUIET_LINES`] lines of the stream added nothing is complete.
 
 mod block;
 mod driver;
@@ -56,7 +57,7 @@ pub use limits::{CONTEXT, HOLD, IDLE, LANES, PENDING, QUIET_LINES, WINDOW};
 pub use observation::Observation;
 pub use stream::Stream;
 
-/// The state machine of one stream.
+/// Triage state machine of one stream.
 #[derive(Debug)]
 pub struct Triage {
     matcher: Arc<Matcher>,
@@ -68,28 +69,28 @@ pub struct Triage {
     recent: Recent,
     driver: Driver,
     line_no: u64,
-    /// Lines up to this one may be context of a group.
+    /// Lines up to this number may be context of a group.
     followed_to: u64,
-    /// The last line that was taken apart.
+    /// Number of the last parsed line.
     last_read: u64,
-    /// The start of a line whose end has not arrived.
+    /// Start of an incomplete line.
     partial: Vec<u8>,
-    /// That line has a number already: parts of it were read.
+    /// True if the partial line is already counted, because parts of it were read.
     partial_counted: bool,
     now: Timestamp,
 }
 
-/// What became of a line.
+/// Use of a line.
 #[derive(Debug, PartialEq, Eq)]
 enum Fate {
-    /// Part of a traceback or a dump.
+    /// Line is part of a traceback or a dump.
     Taken,
-    /// A line of its own, remarkable or not.
+    /// Single line, matched or not.
     Single,
 }
 
 impl Triage {
-    /// For one stream.
+    /// Creates the triage of one stream.
     pub fn new(matcher: Arc<Matcher>, stream: Stream) -> Self {
         Self {
             matcher,
@@ -109,7 +110,7 @@ impl Triage {
         }
     }
 
-    /// From now on lines are tried against another catalogue. What is open or waits stays so.
+    /// Matches later lines against another catalogue. Open units and waiting groups are retained.
     pub fn reload(&mut self, matcher: Arc<Matcher>) {
         if !Arc::ptr_eq(&self.matcher, &matcher) {
             self.heard.forget();
@@ -117,20 +118,20 @@ impl Triage {
         }
     }
 
-    /// Number of the last line that was taken apart, 0 before the first: observations, those that are still held included,
-    /// are made of lines up to it.
+    /// Returns the number of the last parsed line, 0 before the first: all observations, held ones included, consist
+    /// of lines up to it.
     pub fn last_read(&self) -> u64 {
         self.last_read
     }
 
-    /// The next line, with the moment it was read. Gives what became complete by it.
+    /// Reads the next line, with the time it was read. Returns the observations that became complete.
     pub fn push(&mut self, raw: &str, now: Timestamp) -> Vec<Observation> {
         let mut out = Vec::new();
         self.line(raw.as_bytes(), now, &mut out);
         out
     }
 
-    /// A whole line.
+    /// Reads a complete line.
     fn line(&mut self, raw: &[u8], now: Timestamp, out: &mut Vec<Observation>) {
         self.line_no += 1;
         let mut rest = raw;
@@ -143,7 +144,7 @@ impl Triage {
         self.groups.take_ready(now, out);
     }
 
-    /// A line, or a part of one that has no end.
+    /// Reads a line, or a part of one that has no end.
     fn part(&mut self, raw: &[u8], now: Timestamp) {
         self.now = now;
         if self.is_attentive() || self.is_worth_reading(raw) {
@@ -153,14 +154,14 @@ impl Triage {
         }
     }
 
-    /// Takes a line apart and accepts what it says.
+    /// Parses a line and accepts its views.
     fn read(&mut self, raw: &[u8], now: Timestamp) {
         self.last_read = self.line_no;
         let clock = self.stream.clock;
         let head = OnceCell::new();
         raw::looks(raw, &mut |look| {
             let mut parsed = line::parse(&look.text, &clock);
-            // The prefix stands before the first of several looks and is meant for all.
+            // The prefix is in the first of several views and applies to all.
             if look.shown {
                 head.get().into_iter().for_each(|head: &Head| head.lend(&mut parsed));
             } else {
@@ -181,10 +182,10 @@ impl Triage {
         });
     }
 
-    /// Gives what has been quiet or held for long enough at `now`.
+    /// Emits the observations that were quiet or held for long enough at `now`.
     pub fn poll(&mut self, now: Timestamp) -> Vec<Observation> {
         for (key, last) in self.lanes.due(now) {
-            // It has been quiet since `last`, so its group need not wait again.
+            // The lane was quiet since `last`, so its group does not wait again.
             self.close_lane(&key, last);
         }
         let mut out = Vec::new();
@@ -192,24 +193,24 @@ impl Triage {
         out
     }
 
-    /// When [`Triage::poll`] will have something to give, if nothing else arrives.
+    /// Returns the time at which [`Triage::poll`] emits next, if no line arrives.
     pub fn deadline(&self) -> Option<Timestamp> {
         let lanes = self.lanes.deadline().into_iter();
         lanes.chain(self.groups.deadline()).min()
     }
 
-    /// Whether anything is held back.
+    /// Returns true if any lane or group is held.
     pub fn holds(&self) -> bool {
         !self.lanes.is_empty() || !self.groups.is_empty()
     }
 
-    /// Number of the oldest line of which something is held back; none when nothing is.
+    /// Returns the number of the oldest held line; none if nothing is held.
     pub fn held_from(&self) -> Option<u64> {
         let lanes = self.lanes.first_line().into_iter();
         lanes.chain(self.groups.first_line()).min()
     }
 
-    /// Gives everything that is held, complete or not: the stream has ended.
+    /// Emits everything that is held, complete or not, at the end of the stream.
     pub fn flush(&mut self) -> Vec<Observation> {
         let mut out = Vec::new();
         self.end_partial(&mut out);

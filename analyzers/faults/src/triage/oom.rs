@@ -1,4 +1,5 @@
-//! The kernel's out-of-memory dump: from "invoked oom-killer" over memory tables to "Killed process". One kill, one observation.
+//! Kernel out-of-memory dump: from "invoked oom-killer" over memory tables to "Killed process". One kill gives one
+//! observation.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -11,9 +12,9 @@ use super::limits::CONTEXT;
 use super::observation::Observation;
 use crate::line::ParsedLine;
 
-/// The kernel prints a dump at once; what comes later on its own clock is another story.
+/// Maximum duration of a dump on the kernel's clock; the kernel prints it at once.
 const DUMP_TIME: Duration = Duration::from_secs(30);
-/// A dump longer than this is not one: a host with this many processes prints them all.
+/// Maximum length of a dump, lines: a host with this many processes prints them all.
 const DUMP_LINES: u64 = 20_000;
 
 static KILLED: LazyLock<Regex> = LazyLock::new(|| {
@@ -46,13 +47,13 @@ pub(super) struct Unit {
     last_line: u64,
 }
 
-/// Whether a line begins a dump, or ends one whose start is lost.
+/// Returns true if a line begins a dump, or ends one with a lost start.
 pub(super) fn opens(text: &str) -> bool {
     text.contains("invoked oom-killer") || text.contains("oom-kill:constraint=") || KILLED.is_match(text)
 }
 
 impl Tracker {
-    /// A kernel line. Says whether it belongs to a dump, and gives the unit that is complete with it.
+    /// Reads a kernel line. Returns true if it belongs to a dump, and the unit that it completes.
     pub(super) fn accept(&mut self, line: &ParsedLine<'_>, line_no: u64) -> (bool, Option<Unit>) {
         let text = line.text;
         if text.contains("invoked oom-killer") {
@@ -78,7 +79,7 @@ impl Tracker {
         (false, None)
     }
 
-    /// A dump that cannot go on with this line: it lost its end.
+    /// Takes a dump that cannot continue with this line, because its end was lost.
     pub(super) fn take_over(&mut self, line: &ParsedLine<'_>, line_no: u64) -> Option<Unit> {
         let open = self.open.as_ref()?;
         let over = line_no.saturating_sub(open.first_line) > DUMP_LINES || open.is_over(line);
@@ -127,7 +128,7 @@ impl Unit {
         }
     }
 
-    /// A later line of the dump decides; the one before becomes context.
+    /// Makes a later line of the dump the deciding one; the previous one becomes context.
     fn note(&mut self, text: &str, line_no: u64) {
         let text = text.trim();
         if self.text != text {

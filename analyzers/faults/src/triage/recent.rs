@@ -1,20 +1,20 @@
-//! The last lines of a stream, whoever wrote them: what stands before a remarkable line is found among them.
+//! Last lines of a stream from all writers: source of the context before a matched line.
 
 use std::collections::VecDeque;
 
 use super::lane::LaneKey;
 use crate::line::{self, LineClock, raw};
 
-/// Unremarkable lines given as context of a remarkable one.
+/// Maximum number of context lines before a matched line.
 const CONTEXT: usize = 3;
-/// Lines kept. In a log that many ranks write into, what a rank said longer ago than this is not given.
+/// Number of retained lines. With many ranks in one log, older lines of a rank are not available as context.
 pub(super) const KEPT: usize = 64;
-/// Longest text given.
+/// Maximum length of a context line, bytes.
 const TEXT: usize = 1024;
-/// Bytes kept of a line: its prefixes and its text.
+/// Maximum number of bytes retained of a line: prefixes and text.
 const BYTES: usize = TEXT + 256;
 
-/// Room that a kept line may have for good.
+/// Buffer capacity that a retained line may keep, bytes.
 const SHORT: usize = 256;
 
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ pub(super) struct Recent {
     lines: VecDeque<Line>,
 }
 
-/// Bytes are taken apart only when someone asks.
+/// Retained line; parsed only when context is requested.
 #[derive(Debug)]
 struct Line {
     line_no: u64,
@@ -31,7 +31,7 @@ struct Line {
 }
 
 impl Recent {
-    /// Keeps a line; the memory of the oldest one is used again.
+    /// Records a line and reuses the buffer of the oldest one.
     pub(super) fn remember(&mut self, line_no: u64, raw: &[u8]) {
         let mut line = match self.lines.pop_front() {
             Some(oldest) if self.lines.len() + 1 >= KEPT => oldest,
@@ -41,7 +41,7 @@ impl Recent {
                 }
                 Line {
                     line_no,
-                    // Most lines are short, and a node reads many streams.
+                    // Starts empty: most lines are short, and a node reads many streams.
                     bytes: Vec::new(),
                     read: None,
                 }
@@ -56,7 +56,7 @@ impl Recent {
         self.lines.push_back(line);
     }
 
-    /// The last lines of a lane before line `line_no`, oldest first.
+    /// Returns the last lines of a lane before line `line_no`, oldest first.
     pub(super) fn before(&mut self, line_no: u64, lane: &LaneKey, clock: &LineClock) -> Vec<String> {
         let mut found = Vec::new();
         for line in self.lines.iter_mut().rev() {

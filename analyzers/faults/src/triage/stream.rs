@@ -1,22 +1,22 @@
-//! A stream: one log of one writer.
+//! Stream: one log of one writer.
 
 use rankguard_model::{Rank, Source};
 
 use crate::line::LineClock;
 
-/// What a reader knows of a stream beyond its lines.
+/// Properties of a stream that its lines do not contain.
 #[derive(Debug, Clone)]
 pub struct Stream {
-    /// The collector.
+    /// Source of the evidence.
     pub source: Source,
-    /// The rank that wrote it, where it is one rank's own.
+    /// Rank that wrote it, if the stream belongs to one rank.
     pub rank: Option<Rank>,
-    /// How to read its clocks.
+    /// Context for its clocks.
     pub clock: LineClock,
 }
 
 impl Stream {
-    /// A stream of this source of which nothing else is known.
+    /// Creates a stream of a source without further knowledge.
     pub fn new(source: Source) -> Self {
         Self {
             source,

@@ -285,7 +285,7 @@ fn a_traceback_that_is_cut_off_is_still_given() {
 
 #[test]
 fn live_triage_gives_a_group_once_it_is_quiet() {
-    // RG-9: what is held has a deadline, and it is told.
+    // RG-9: a held observation has a deadline, and `deadline` returns it.
     let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::KernelLog));
     let at = |ms| Timestamp::from_millis(ms);
     assert_eq!(triage.deadline(), None);
@@ -460,7 +460,7 @@ fn a_rank_that_fell_silent_in_the_middle_does_not_hold_up_the_rest() {
     assert_eq!(triage.flush().len(), 1);
 }
 
-/// The text and the class of the last observation of some lines of a job.
+/// Returns text and class of the last observation of some lines of a job.
 fn last(lines: &str) -> (String, String) {
     let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::JobLog));
     let mut all: Vec<Observation> = lines.lines().flat_map(|line| triage.push(line, Timestamp(0))).collect();

@@ -1,5 +1,4 @@
-//! What a line that stands for itself, a lane that was closed and the dump of an OOM kill are told as: an observation each,
-//! which then waits for more of its kind.
+//! Conversion of single lines, closed lanes and OOM dumps to observations, which then wait in a group for repeats.
 
 use rankguard_model::{Rank, Role, Timestamp};
 
@@ -12,11 +11,11 @@ use crate::line::{Level, ParsedLine};
 use crate::matcher::device_of;
 use crate::signature::EntityRule;
 
-/// What is left of the certainty of a line that its writer marks as mere information.
+/// Factor on the confidence of a line that its writer logs as information.
 const INFORMED: f64 = 0.7;
 
 impl Triage {
-    /// A line that stands for itself.
+    /// Processes a single line.
     pub(super) fn single(&mut self, key: &LaneKey, parsed: &ParsedLine<'_>, now: Timestamp) {
         let line_no = self.line_no;
         self.driver.hear(key, parsed.text, line_no);
@@ -37,7 +36,7 @@ impl Triage {
             if parsed.news {
                 hit.mark.role = Role::Noise;
             }
-            // Who writes a line as information does not take it for a failure.
+            // A writer that logs a line as information does not consider it a failure.
             if !parsed.kernel
                 && matches!(parsed.level, Some(Level::Debug | Level::Info))
                 && hit.mark.role != Role::Noise
@@ -59,7 +58,7 @@ impl Triage {
         self.wait(Group::new(key.clone(), observation, now));
     }
 
-    /// Lets a group wait for more of its kind.
+    /// Lets a group wait for repeats.
     fn wait(&mut self, group: Group) {
         let last = self.groups.add(group);
         self.followed_to = self.followed_to.max(last + group::FOLLOWING);
@@ -83,7 +82,7 @@ impl Triage {
         }
     }
 
-    /// Gives what a lane has collected to the groups.
+    /// Closes a lane and moves its units to the groups.
     pub(super) fn close_lane(&mut self, key: &LaneKey, now: Timestamp) {
         let Some(mut lane) = self.lanes.remove(key) else { return };
         if let Some(unit) = lane.traceback.take().filter(|unit| !unit.is_stack_only()) {

@@ -1,4 +1,4 @@
-//! Which lines are worth taking apart.
+//! Selection of the lines to parse.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use crate::line::{self, LINE_LIMIT, ParsedLine, raw};
 use crate::matcher::Judgement;
 
 impl Triage {
-    /// Whether the line at hand matters whatever it says.
+    /// Returns true if the current line is parsed regardless of its content.
     pub(super) fn is_attentive(&self) -> bool {
         !self.lanes.is_empty() || self.line_no <= self.followed_to
     }
 
-    /// Whether a line says anything by itself.
+    /// Returns true if a line is notable by itself.
     pub(super) fn is_worth_reading(&self, raw: &[u8]) -> bool {
         let odd = raw::has_odd_bytes(raw);
         (odd || self.matcher.scanner().wants(raw)) && self.is_worth_a_look(raw, odd)
     }
 
-    /// The same of a line that has odd bytes or something wanted.
+    /// As `is_worth_reading`, for a line that has odd bytes or a scanner match.
     pub(super) fn is_worth_a_look(&self, raw: &[u8], odd: bool) -> bool {
-        // A look at a part of a line may lack what the whole has, and the other way round.
+        // A view of a part of a line may lack text that the whole has, and the reverse.
         let sure = !odd && raw.len() <= LINE_LIMIT && memchr::memchr(b'\r', raw).is_none();
         let mut speaks = false;
         raw::looks(raw, &mut |look| {
@@ -34,7 +34,7 @@ impl Triage {
         self.judge(line.text).speaks
     }
 
-    /// What the signatures say of a line, which may just have been asked.
+    /// Returns the judgement of a line, from the cache if it was judged recently.
     pub(super) fn judge(&self, text: &str) -> Arc<Judgement> {
         self.heard.of(text).unwrap_or_else(|| {
             let opens = || traceback::opens(text) || oom::opens(text) || driver::speaks(text);
@@ -44,7 +44,7 @@ impl Triage {
     }
 }
 
-/// ` SUBSYSTEM=pci` and the like, which /dev/kmsg adds to its records.
+/// Returns true for properties such as ` SUBSYSTEM=pci`, which /dev/kmsg adds to its records.
 pub(super) fn is_property(text: &str) -> bool {
     let Some((name, _)) = text.strip_prefix(' ').and_then(|rest| rest.split_once('=')) else {
         return false;

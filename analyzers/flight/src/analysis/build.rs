@@ -1,4 +1,4 @@
-//! Dumps side by side as a [`World`]: whose they are, which groups there are, what each rank called.
+//! Builds a [`World`] from dumps: ranks, process groups, and the calls of each rank.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl<'d> World<'d> {
             );
         }
         let by_key = world.name_groups(problems);
-        // A wild number must not become a list of billions.
+        // Bounds the list for an absurd world size.
         for rank in 0..expected_world.unwrap_or(0).min(1 << 20) {
             world.add_absent(rank);
         }
@@ -79,8 +79,8 @@ impl<'d> World<'d> {
         });
     }
 
-    /// Groups by name and members: a split can give several groups the same name. Gives the group that a rank means by a
-    /// name.
+    /// Names groups by name and members, because a split can give several groups the same name. Returns the group
+    /// that each rank means by a name.
     fn name_groups(&mut self, problems: &mut Problems) -> BTreeMap<(u32, Arc<str>), GroupIndex> {
         let mut indexes: BTreeMap<(Arc<str>, Arc<[u32]>), GroupIndex> = BTreeMap::new();
         let mut meant = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Who it was, how surely, and why in sentences.
+//! Culprits with confidence and reasons in sentences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,21 +12,22 @@ use super::waits::{Cause, Wait, Waits};
 use super::walk::{ENDS_FOLLOWED, Walk};
 use super::world::World;
 
-/// A rank that never called a collective that others of its group wait in.
+/// Confidence of a rank that never called a collective in which others of its group wait.
 const MISSING: f64 = 0.9;
-/// Known from sends and receives only, which cannot be counted against each other everywhere.
+/// Confidence if only sends and receives show it: their counters are not always comparable between ranks.
 const MISSING_PAIR: f64 = 0.6;
-/// It is in an operation that all members called and that does not complete: it or any other of them.
+/// Confidence of a rank in an operation that all members called and that does not complete: any of them may be at
+/// fault.
 const IN_HANGING: f64 = 0.5;
-/// Its kernel alone did not start.
+/// Confidence of a rank if only its kernel did not start.
 const NOT_STARTED: f64 = 0.6;
-/// It has no dump, most others have: dead, or the file was not collected.
+/// Confidence of a rank without a dump if most others have one: it died, or its file was not collected.
 const NO_DUMP: f64 = 0.7;
-/// It has no dump, as many others.
+/// Confidence of a rank without a dump if many others have none either.
 const NO_DUMP_AS_OTHERS: f64 = 0.3;
-/// It alone called what the others of its group never did.
+/// Confidence of a rank that alone called an operation that the others of its group never called.
 const LONE_CALLER: f64 = 0.4;
-/// In a circle no rank is more to blame than the next.
+/// Confidence of a rank in a cycle; all of its ranks are equally to blame.
 const IN_CYCLE: f64 = 0.5;
 
 pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[Found], report: &mut Report) {
@@ -65,7 +66,7 @@ pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[
                 .map(|index| weight(world, &waits.waits[*index], *end))
                 .fold(0.0, f64::max),
         };
-        // When a good part of the job is at the end of chains, the cause is more likely one that they share.
+        // If a large part of the job is at the end of chains, a shared cause is more likely.
         let crowd = if ends > 3 && ends * 4 > world.ranks.len() {
             0.5
         } else {
@@ -102,7 +103,7 @@ pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[
         .sort_by(|a, b| b.confidence.total_cmp(&a.confidence).then(a.rank.cmp(&b.rank)));
     suspects(world, waits, report);
     if report.culprits.is_empty() && walk.cycles.is_empty() {
-        // No chain ends anywhere: the ranks whose own record stopped are the best that there is.
+        // No chain has an end: the ranks with a stale record are the best available.
         let stale = |suspect: &mut Suspect| suspect.confidence >= STALE;
         for Suspect {
             rank,
@@ -138,7 +139,7 @@ fn rounded(confidence: f64) -> f64 {
     (confidence * 1000.0).round() / 1000.0
 }
 
-/// How much a wait says about one of its targets.
+/// Returns the confidence that a wait gives for one of its targets.
 fn weight(world: &World<'_>, wait: &Wait, target: u32) -> f64 {
     let member = &world.groups[wait.group].members[&target];
     match (wait.cause, wait.lane) {
@@ -150,8 +151,8 @@ fn weight(world: &World<'_>, wait: &Wait, target: u32) -> f64 {
     }
 }
 
-/// Operations that a minority called while all others neither did nor wait for anything: more likely those called one too
-/// many than all others one too few.
+/// Returns waits in operations that a minority called while all other members neither called it nor wait: more likely
+/// the minority called one too many than all others one too few.
 fn lone_calls(world: &World<'_>, waits: &Waits, walk: &Walk) -> BTreeSet<usize> {
     let lone = |wait: &Wait| {
         let idle = |rank: &u32| world.ranks[rank].dump.is_some() && walk.ends.contains_key(rank);
@@ -167,7 +168,7 @@ fn lone_calls(world: &World<'_>, waits: &Waits, walk: &Walk) -> BTreeSet<usize> 
         .collect()
 }
 
-/// `nccl:all_to_all 20537 of group 74:EXPERT_MODEL_PARALLEL_GROUP`
+/// Formats `nccl:all_to_all 20537 of group 74:EXPERT_MODEL_PARALLEL_GROUP`
 fn place(world: &World<'_>, wait: &Wait) -> String {
     let name = wait
         .waiters
@@ -181,7 +182,7 @@ fn place(world: &World<'_>, wait: &Wait) -> String {
     )
 }
 
-/// Who waits for the rank itself, one sentence a group.
+/// Describes the direct waits for the rank, one sentence for each group.
 fn direct(world: &World<'_>, waits: &Waits, reasons: &[usize], rank: u32) -> Vec<String> {
     let mut by_place: BTreeMap<_, Vec<&Wait>> = BTreeMap::new();
     for wait in reasons.iter().map(|index| &waits.waits[*index]) {
@@ -225,7 +226,7 @@ fn direct(world: &World<'_>, waits: &Waits, reasons: &[usize], rank: u32) -> Vec
     told.into_iter().take(4).map(|(_, sentence)| sentence).collect()
 }
 
-/// What the rank's own dump says of it.
+/// Describes the state in the rank's own dump.
 fn own_state(world: &World<'_>, rank: u32, reasons: &[usize], waits: &Waits) -> Vec<String> {
     let view = &world.ranks[&rank];
     let Some(dump) = view.dump else {
@@ -275,7 +276,7 @@ fn own_state(world: &World<'_>, rank: u32, reasons: &[usize], waits: &Waits) -> 
     told
 }
 
-/// `rank 0 waits in nccl:recv 0<-3 11984 of group 43:PIPELINE for rank 12`
+/// Formats `rank 0 waits in nccl:recv 0<-3 11984 of group 43:PIPELINE for rank 12`
 fn link(world: &World<'_>, waits: &Waits, rank: u32) -> String {
     let Some(wait) = waits.of_rank.get(&rank).map(|index| &waits.waits[*index]) else {
         return String::new();
@@ -300,7 +301,7 @@ fn link(world: &World<'_>, waits: &Waits, rank: u32) -> String {
     )
 }
 
-/// The chain to the rank that is farthest away, where there is anybody between.
+/// Describes the chain to the farthest waiting rank, if it has at least two links.
 fn longest_chain(world: &World<'_>, waits: &Waits, walk: &Walk, end: u32) -> Option<String> {
     let mut next: BTreeMap<u32, (u32, usize)> = BTreeMap::new();
     let mut seen = vec![false; waits.waits.len()];

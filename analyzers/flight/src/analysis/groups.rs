@@ -1,4 +1,4 @@
-//! What to tell of each group.
+//! Description of each group in trouble.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,7 +90,7 @@ fn blank(world: &World<'_>, index: GroupIndex) -> Group {
     }
 }
 
-/// Operation, size, type and place of a call.
+/// Fills in operation, size, type and frame of a call.
 fn fill(world: &World<'_>, out: &mut Group, rank: u32, at: usize) {
     let op = &world.ranks[&rank].ops[at];
     out.seq = op.seq;
@@ -110,7 +110,7 @@ fn fill(world: &World<'_>, out: &mut Group, rank: u32, at: usize) {
     }
 }
 
-/// Groups with a collective that lacks members.
+/// Adds groups with a collective that lacks members.
 fn collectives(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupIndex, Lane), Group>) {
     let mut by_group: BTreeMap<GroupIndex, Vec<i64>> = BTreeMap::new();
     for (index, seq) in waits.pending.keys() {
@@ -161,7 +161,7 @@ fn collectives(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupI
     }
 }
 
-/// Groups with a send or receive whose peer never called its side.
+/// Adds groups with a send or receive that the peer never called.
 fn pairs(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupIndex, Lane), Group>) {
     let missing = |wait: &&Wait| wait.lane == Lane::PointToPoint && wait.cause == Cause::Missing;
     let mut by_group: BTreeMap<GroupIndex, Vec<&Wait>> = BTreeMap::new();
@@ -197,7 +197,7 @@ fn pairs(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupIndex, 
     }
 }
 
-/// Operations that all members are in and that do not complete. Told only where nothing else is wrong.
+/// Adds operations that all members called and that do not complete; reported only if no other group is in trouble.
 fn joint(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupIndex, Lane), Group>) {
     for wait in &waits.waits {
         let (Some((rank, at)), false) = (wait.waiters.first().copied(), wait.cause == Cause::Missing) else {
@@ -228,7 +228,7 @@ fn joint(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupIndex, 
     }
 }
 
-/// How many ranks each group holds up.
+/// Returns the number of waiting ranks for each group.
 fn held(waits: &Waits) -> BTreeMap<(GroupIndex, Lane), usize> {
     let mut held = BTreeMap::new();
     for wait in &waits.waits {
@@ -237,8 +237,8 @@ fn held(waits: &Waits) -> BTreeMap<(GroupIndex, Lane), usize> {
     held
 }
 
-/// For each culprit, the most certain first, the group in which most ranks wait for it directly; a group that names several
-/// stands for all of them.
+/// Returns for each culprit, the most certain first, the group in which most ranks wait for it directly; a group that
+/// names several culprits counts for all of them.
 fn roots(waits: &Waits, report: &Report) -> Vec<(GroupIndex, Lane)> {
     let culprits: BTreeSet<u32> = report.culprits.iter().map(|culprit| culprit.rank).collect();
     let mut direct: BTreeMap<(GroupIndex, Lane), (usize, BTreeSet<u32>)> = BTreeMap::new();

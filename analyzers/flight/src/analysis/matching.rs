@@ -1,8 +1,8 @@
-//! On what the members of one operation do not agree.
+//! Mismatches between the members of one operation.
 //!
-//! Rules of PyTorch's `Op.match`, with numbers of elements in place of shapes: NCCL sees a buffer and a count, so `[2, 3]`
-//! meets `[6]` without harm. Only operations that somebody still has pending are compared, and of each group the first
-//! that differs: after it the numbers of the members no longer mean the same.
+//! Follows the rules of PyTorch's `Op.match`, but compares numbers of elements and not shapes: NCCL receives a buffer
+//! and a count, so `[2, 3]` matches `[6]`. Only operations that are pending on some rank are compared, and in each
+//! group only the first mismatch is reported: after it the sequence numbers of the members no longer correspond.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::words;
 use super::pairs::Pairs;
 use super::world::{Group, GroupIndex, Op, World, kind};
 
-/// A mismatch, and how far it speaks against whom.
+/// Mismatch with the blamed ranks and their confidence.
 pub(super) struct Found {
     pub(super) group: GroupIndex,
     pub(super) lane: Lane,
@@ -22,7 +22,7 @@ pub(super) struct Found {
     pub(super) blamed: Vec<(u32, f64)>,
 }
 
-/// One member's call of the compared operation.
+/// Call of the compared operation by one member.
 struct Call<'d> {
     rank: u32,
     name: String,
@@ -30,11 +30,11 @@ struct Call<'d> {
     kind: OpKind,
 }
 
-/// How surely the smaller side of a mismatch is the wrong one.
+/// Confidence that the smaller side of a mismatch is wrong.
 const MINORITY: f64 = 0.8;
-/// Where the sides are equal, each of their ranks.
+/// Confidence for each rank if no side has a majority.
 const EITHER: f64 = 0.4;
-/// Beyond this many ranks a tie names nobody.
+/// Maximum number of ranks that are blamed in a tie.
 const TIED_RANKS: usize = 8;
 
 pub(super) fn compare(world: &World<'_>) -> Vec<Found> {
@@ -74,7 +74,7 @@ fn call<'d>(world: &World<'d>, rank: u32, op: &Op) -> Option<Call<'d>> {
         .iter()
         .map(|entry| Operation::parse(&entry.profiling_name).name)
         .collect();
-    // The end of a launch says nothing of sizes.
+    // The closing entry of a launch has no sizes.
     if entries.len() > 1 {
         entries.retain(|entry| kind(entry) != OpKind::Coalesced);
     }
@@ -115,7 +115,7 @@ fn differ(world: &World<'_>, group: &Group, seq: i64, calls: &[Call<'_>]) -> Opt
     ratio(group, seq, kind, calls, &place).or_else(|| types(seq, kind, calls, &place))
 }
 
-/// Whether inputs and outputs must be equal on all members.
+/// Returns true for inputs and for outputs that must be equal on all members.
 fn compared(kind: OpKind) -> (bool, bool) {
     match kind {
         OpKind::AllReduce | OpKind::AllGather | OpKind::ReduceScatter | OpKind::Broadcast => (true, true),
@@ -125,7 +125,7 @@ fn compared(kind: OpKind) -> (bool, bool) {
     }
 }
 
-/// Elements of all tensors together; `None` where none were recorded.
+/// Returns the number of elements of all tensors; `None` if none were recorded.
 fn elements(entries: &[&Entry], side: fn(&Entry) -> &[Vec<i64>]) -> Option<i128> {
     let mut tensors = entries.iter().flat_map(|entry| side(entry)).peekable();
     tensors.peek()?;
@@ -136,7 +136,7 @@ fn elements(entries: &[&Entry], side: fn(&Entry) -> &[Vec<i64>]) -> Option<i128>
     Some(tensors.map(count).fold(0, i128::saturating_add))
 }
 
-/// Members by what they say; `None` where they agree.
+/// Groups the members by the compared value; `None` if they agree.
 fn sides(calls: &[Call<'_>], says: impl Fn(&Call<'_>) -> Option<String>) -> Option<Vec<Side>> {
     let mut by_word: BTreeMap<String, Vec<&Call<'_>>> = BTreeMap::new();
     for call in calls {
@@ -211,7 +211,8 @@ fn said(side: &Side) -> String {
     format!("{} {verb} {}{frame}", words::ranks(&side.ranks), side.what)
 }
 
-/// What all send must be what all receive. Needs the calls of all members; shapes are recorded since 2.4.
+/// Compares the elements that all members send and receive. Requires the calls of all members; shapes are recorded
+/// since 2.4.
 fn total(world: &World<'_>, group: &Group, seq: i64, calls: &[Call<'_>], place: &str) -> Option<Verdict> {
     let old = |call: &Call<'_>| {
         world.ranks[&call.rank]
@@ -245,7 +246,7 @@ fn total(world: &World<'_>, group: &Group, seq: i64, calls: &[Call<'_>], place: 
     ))
 }
 
-/// Input and output of one member against each other.
+/// Compares input and output of each member.
 fn ratio(group: &Group, seq: i64, kind: OpKind, calls: &[Call<'_>], place: &str) -> Option<Verdict> {
     let members = group.ranks.len() as i128;
     let wrong = |call: &&Call<'_>| {
@@ -284,7 +285,7 @@ fn ratio(group: &Group, seq: i64, kind: OpKind, calls: &[Call<'_>], place: &str)
     ))
 }
 
-/// Types of elements. One-to-all and all-to-one operations say something on one side only.
+/// Compares element types. One-to-all and all-to-one operations use one side only.
 fn types(seq: i64, kind: OpKind, calls: &[Call<'_>], place: &str) -> Option<Verdict> {
     let inputs = !matches!(kind, OpKind::Scatter | OpKind::Broadcast);
     let outputs = !matches!(kind, OpKind::Gather);
@@ -305,7 +306,7 @@ fn types(seq: i64, kind: OpKind, calls: &[Call<'_>], place: &str) -> Option<Verd
     Some(told(seq, MismatchKind::Dtype, sides(calls, said)?, place))
 }
 
-/// Sends against their receives, where both are known to belong together.
+/// Compares sends with their receives, if they are known to correspond.
 fn compare_pairs(world: &World<'_>) -> Vec<Found> {
     let mut found: Vec<Found> = Vec::new();
     for ((group, from, to), pair) in Pairs::find(world).aligned() {

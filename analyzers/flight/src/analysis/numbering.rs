@@ -1,8 +1,8 @@
-//! Which number belongs to which group, and to which of its two counters.
+//! Assignment of status numbers to groups and to one of a group's two counters.
 //!
-//! A status is kept under the rank's own number of a group (`pg_id`), which only entries tie to the group's name; and
-//! collectives and point-to-point operations write the same status, each its own counter. A rank without entries, often
-//! the one that is looked for, says neither. Both are concluded here.
+//! A status is stored under the rank's own number of a group (`pg_id`), which only entries link to the group's name;
+//! and collectives and point-to-point operations write the same status, each its own counter. A rank without entries,
+//! often the culprit, has neither link. This module infers both.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::operation::{Lane, OpKind};
 
 use super::world::{GroupIndex, Op, World, kind};
 
-/// Fills the members of all groups and the operations of all ranks.
+/// Fills in the members of all groups and the operations of all ranks.
 pub(super) fn count(world: &mut World<'_>, meant: &BTreeMap<(u32, Arc<str>), GroupIndex>, problems: &mut Problems) {
     let ranks: Vec<u32> = world.ranks.keys().copied().collect();
     for rank in &ranks {
@@ -24,7 +24,7 @@ pub(super) fn count(world: &mut World<'_>, meant: &BTreeMap<(u32, Arc<str>), Gro
         .iter()
         .filter_map(|rank| Some((*rank, told(world.ranks[rank].dump?, *rank, meant))))
         .collect();
-    // The first number that any member's entries give a group.
+    // The first number that the entries of any member give a group.
     let mut usual: BTreeMap<GroupIndex, i64> = BTreeMap::new();
     for (pg_id, index) in told.values().flatten() {
         usual.entry(*index).or_insert(*pg_id);
@@ -54,7 +54,7 @@ pub(super) fn count(world: &mut World<'_>, meant: &BTreeMap<(u32, Arc<str>), Gro
     }
 }
 
-/// Takes a rank's entries, those of one launch together.
+/// Collects the entries of a rank; those of one launch become one operation.
 fn gather(world: &mut World<'_>, rank: u32, meant: &BTreeMap<(u32, Arc<str>), GroupIndex>) {
     let Some(view) = world.ranks.get_mut(&rank) else { return };
     let Some(dump) = view.dump else { return };
@@ -100,7 +100,7 @@ fn gather(world: &mut World<'_>, rank: u32, meant: &BTreeMap<(u32, Arc<str>), Gr
             op.lane == lane && op.seq == seq
         });
         if let Some(same) = same {
-            // Operations within a launch have no events of their own: their end is that of the launch's last entry.
+            // Operations within a launch have no events of their own: they end with the last entry of the launch.
             let op = &mut view.ops[*same];
             let closes = kind == OpKind::Coalesced || entry.profiling_name.ends_with("_coalesced");
             op.state = if closes { entry.state } else { op.state.max(entry.state) };
@@ -123,7 +123,7 @@ fn gather(world: &mut World<'_>, rank: u32, meant: &BTreeMap<(u32, Arc<str>), Gr
     }
 }
 
-/// The counter that a group's statuses speak of, where its members recorded one kind only.
+/// Returns the counter of each group's statuses, if its members recorded only one kind.
 fn lanes(world: &World<'_>) -> Vec<Option<Lane>> {
     let mut lanes = Vec::with_capacity(world.groups.len());
     for group in &world.groups {
@@ -145,7 +145,7 @@ fn lanes(world: &World<'_>) -> Vec<Option<Lane>> {
     lanes
 }
 
-/// The counter that a rank's status speaks of, as its own last entry in the group tells.
+/// Returns the counter of a rank's status, from its own last entry in the group.
 fn own_lane(dump: &Dump, ops: &[Op], member: &super::world::Member, enqueued: Option<i64>) -> Option<Lane> {
     let last = &ops[*member.ops.last()?];
     let entry = &dump.entries[last.more.last().copied().unwrap_or(last.entry)];
@@ -161,7 +161,7 @@ fn own_lane(dump: &Dump, ops: &[Op], member: &super::world::Member, enqueued: Op
     }
 }
 
-/// The groups behind a rank's own numbers, as its entries say.
+/// Returns the group of each of a rank's own numbers, from its entries.
 fn told(dump: &Dump, rank: u32, meant: &BTreeMap<(u32, Arc<str>), GroupIndex>) -> BTreeMap<i64, GroupIndex> {
     let mut told = BTreeMap::new();
     for entry in &dump.entries {
@@ -175,10 +175,10 @@ fn told(dump: &Dump, rank: u32, meant: &BTreeMap<(u32, Arc<str>), GroupIndex>) -
     told
 }
 
-/// The group behind each of a rank's own numbers: what its entries say, and for the rest the order of creation, in which
-/// both numbers and numeric names ascend. The order is believed only where it agrees with all entries. A rank without
-/// entries whose groups have no such order takes the number that other members have for a group: members of a group tend
-/// to belong to as many groups.
+/// Returns the group of each of a rank's own numbers: from its entries, and otherwise from the order of creation, in
+/// which numbers and numeric names both ascend. The order is used only if it agrees with all entries. A rank without
+/// entries and without such an order takes the number that other members have for a group, because members of a group
+/// usually belong to the same number of groups.
 fn numbers(
     dump: &Dump,
     rank: u32,

@@ -1,8 +1,8 @@
-//! Sends and receives, peer by peer.
+//! Matching of sends and receives between peers.
 //!
-//! Each rank counts its own, so numbers of two ranks cannot be compared, except in a group of two, where every operation
-//! of one has its counterpart in the other. Elsewhere the n-th pending send to a peer belongs to the peer's n-th pending
-//! receive; what the peer does not have, it has not called.
+//! Each rank counts its own operations, so numbers of two ranks are not comparable, except in a group of two, where
+//! every operation of one has its counterpart on the other. Elsewhere the n-th pending send to a peer matches the
+//! peer's n-th pending receive; an operation without a match was not called by the peer.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::operation::{Lane, OpKind};
 
 use super::world::{Group, GroupIndex, Op, World, kind};
 
-/// Pending sends and receives from one rank to another within a group, by the rank's operation, in order.
+/// Pending sends and receives from one rank to another in a group, as ascending operation indices.
 #[derive(Default)]
 pub(super) struct Pair {
     pub(super) sends: Vec<usize>,
@@ -22,8 +22,8 @@ pub(super) struct Pairs {
     pairs: BTreeMap<(GroupIndex, u32, u32), Pair>,
 }
 
-/// Sender and receiver of an entry as global ranks. Names hold places in the group; a name that does not put this rank on
-/// its own side is read as global ranks.
+/// Returns sender and receiver of an entry as global ranks. Entry names hold positions in the group; a name that does
+/// not put this rank on its own side is read as global ranks.
 pub(super) fn ends(group: &Group, rank: u32, entry: &Entry) -> Option<(u32, u32)> {
     let (from, to, sends) = match kind(entry) {
         OpKind::Send { from, to } => (from, to, true),
@@ -64,7 +64,7 @@ impl Pairs {
         Pairs { pairs }
     }
 
-    /// Peers of an operation, and of those the ones that never called their side of it.
+    /// Returns the peers of an operation, and the peers that never called their side of it.
     pub(super) fn peers(&self, world: &World<'_>, rank: u32, at: usize) -> (Vec<u32>, Vec<u32>) {
         let (mut peers, mut absent) = (Vec::new(), Vec::new());
         let Some(view) = world.ranks.get(&rank) else {
@@ -122,7 +122,7 @@ impl Pairs {
         theirs.len() <= place
     }
 
-    /// Pairs whose both sides are pending and equally many, so that each send has its receive.
+    /// Returns the pairs with equally many pending sends and receives, so that each send has its receive.
     pub(super) fn aligned(&self) -> impl Iterator<Item = (&(GroupIndex, u32, u32), &Pair)> {
         self.pairs
             .iter()

@@ -1,4 +1,4 @@
-//! Ranks with something of their own to show that end no chain.
+//! Ranks with evidence of their own that end no chain.
 
 use crate::operation::Lane;
 use crate::report::{Report, Suspect};
@@ -6,14 +6,14 @@ use crate::report::{Report, Suspect};
 use super::waits::{Cause, Waits};
 use super::world::World;
 
-/// Its own record is behind what its peers completed with it.
+/// Confidence of a rank with a record behind the completions that its peers saw.
 pub(super) const STALE: f64 = 0.4;
-/// It stopped before the foremost members, while it waits itself.
+/// Confidence of a rank that stopped before the foremost members and waits itself.
 const BEHIND: f64 = 0.2;
-/// Fewer operations than this that peers saw end and the rank itself not are the ordinary delay of a watchdog.
+/// Minimum number of stale operations; fewer are the normal delay of a watchdog.
 const STALE_OPERATIONS: usize = 4;
 
-/// Tells of a rank whose own record is behind.
+/// Describes a rank with a stale record.
 pub(super) fn stale(world: &World<'_>, rank: u32) -> Option<String> {
     let view = &world.ranks[&rank];
     let count = view.stale;
@@ -29,7 +29,7 @@ pub(super) fn stale(world: &World<'_>, rank: u32) -> Option<String> {
     })
 }
 
-/// Ranks with something of their own to show that end no chain.
+/// Adds the suspects to the report.
 pub(super) fn suspects(world: &World<'_>, waits: &Waits, report: &mut Report) {
     let culprit = |rank: u32| report.culprits.iter().any(|culprit| culprit.rank == rank);
     let mut counts: Vec<usize> = world

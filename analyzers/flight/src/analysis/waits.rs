@@ -1,9 +1,9 @@
-//! The one operation that holds each rank up, and whom it waits for.
+//! Operation that blocks each rank, and the ranks for which it waits.
 //!
-//! A rank usually has many operations enqueued. It is held up by the first that lacks a member: one that never called it
-//! (`Missing`). Where no operation of the rank lacks anybody, its first pending operation waits for members whose own way
-//! to it is blocked (`Blocked`), or whose kernel alone has not started (`NotStarted`); and where all are in it, it runs or
-//! hangs by itself (`Joint`).
+//! A rank usually has many operations enqueued. The first one that lacks a member, because the member never called
+//! it, blocks the rank (`Missing`). If no operation of the rank lacks a member, its first pending operation waits for
+//! members that are blocked earlier (`Blocked`), or for the only members without a started kernel (`NotStarted`); if
+//! all members are in it, it runs or hangs by itself (`Joint`).
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::operation::Lane;
 use super::pairs::Pairs;
 use super::world::{GroupIndex, Op, World};
 
-/// Why an operation does not complete.
+/// Reason why an operation does not complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Cause {
     Missing,
@@ -22,28 +22,28 @@ pub(super) enum Cause {
     Joint,
 }
 
-/// An operation that holds ranks up.
+/// Operation that blocks ranks.
 pub(super) struct Wait {
     pub(super) group: GroupIndex,
     pub(super) lane: Lane,
     pub(super) seq: i64,
     pub(super) cause: Cause,
-    /// Ranks that are held up here, with the place of their operation.
+    /// Blocked ranks, with the index of their operation.
     pub(super) waiters: Vec<(u32, usize)>,
-    /// Whom they wait for.
+    /// Ranks for which they wait.
     pub(super) targets: Vec<u32>,
 }
 
 pub(super) struct Waits {
     pub(super) waits: Vec<Wait>,
-    /// What holds each rank up: place in `waits`.
+    /// Index in `waits` of the operation that blocks each rank.
     pub(super) of_rank: BTreeMap<u32, usize>,
-    /// Pending collectives: who has called them.
+    /// Pending collectives with the ranks that called them.
     pub(super) pending: BTreeMap<(GroupIndex, i64), Vec<(u32, usize)>>,
     pub(super) pairs: Pairs,
 }
 
-/// An operation as others see it: a collective is shared by its members, a send or receive is the rank's own.
+/// Identity of an operation: a collective is shared by its members, a send or receive belongs to one rank.
 type Key = (GroupIndex, Lane, i64, Option<u32>);
 
 fn key(rank: u32, op: &Op) -> Key {
@@ -102,9 +102,9 @@ impl Waits {
         self.of_rank.insert(rank, index);
     }
 
-    /// Ranks that an operation lacks. Gives the first pending operation of all other ranks that have one.
+    /// Finds operations that lack members. Returns the first pending operation of each other rank that has one.
     fn find_missing(&mut self, world: &World<'_>, known: &mut BTreeMap<Key, usize>) -> BTreeMap<u32, usize> {
-        // Below the least that any member reached nobody is missing.
+        // Up to the least number that every member reached, no member is missing.
         let reached: Vec<Option<i64>> = world
             .groups
             .iter()
@@ -113,7 +113,7 @@ impl Waits {
         let mut heads = BTreeMap::new();
         for (rank, view) in &world.ranks {
             let pending = || view.ops.iter().enumerate().filter(|(_, op)| op.pending());
-            // A send or receive that later operations overtook holds nobody up while something else does.
+            // A send or receive that later operations overtook blocks no rank while another operation does.
             let aside = |op: &Op| op.lane == Lane::PointToPoint && op.overtaken;
             let order = || {
                 pending()
@@ -195,7 +195,7 @@ impl Waits {
             }
             self.hold(known, *rank, *at, op, cause, targets);
         }
-        // A rank whose kernel alone does not start waits for nobody that the record knows.
+        // A rank that is the only one with an unstarted kernel waits for no recorded rank.
         for wait in self.waits.iter_mut().filter(|wait| wait.cause == Cause::NotStarted) {
             wait.waiters.retain(|(rank, _)| !wait.targets.contains(rank));
             for target in &wait.targets {
@@ -204,14 +204,14 @@ impl Waits {
         }
     }
 
-    /// Whether a rank's operation is a send or receive with that peer.
+    /// Returns true if a rank's operation is a send or receive with that peer.
     fn faces(&self, world: &World<'_>, rank: u32, at: usize, peer: u32) -> bool {
         let lane = world.ranks[&rank].ops[at].lane;
         lane == Lane::PointToPoint && self.pairs.peers(world, rank, at).0.contains(&peer)
     }
 }
 
-/// Members that never called a collective of their group, or of whom nothing is known.
+/// Returns the members that never called a collective of their group, or that have an unknown state.
 pub(super) fn missing(world: &World<'_>, group: GroupIndex, seq: i64) -> Vec<u32> {
     let members = world.groups[group].members.iter();
     members

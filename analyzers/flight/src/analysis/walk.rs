@@ -1,4 +1,4 @@
-//! Along the waiting, to its ends.
+//! Traversal of the wait graph to its ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,18 +6,18 @@ use super::waits::{Cause, Waits};
 use super::world::World;
 
 pub(super) struct Walk {
-    /// Ranks that others wait for and that wait for nobody, with the number of ranks that wait for them through whatever chain. Where
-    /// a chain has no such end but leads into an operation that all its members called, the rank that it enters by.
+    /// Ranks for which others wait and that wait for none, with the number of ranks that wait for them through any
+    /// chain. If a chain leads into an operation that all members called, its end is the rank at which it enters.
     pub(super) ends: BTreeMap<u32, usize>,
-    /// Ranks that wait for each other in a circle, each waiting for the next.
+    /// Cycles of ranks, each waiting for the next.
     pub(super) cycles: Vec<Vec<u32>>,
-    /// For each rank that somebody waits for, the waits that name it: places in [`Waits::waits`].
+    /// Indices in [`Waits::waits`] of the waits that name each awaited rank.
     pub(super) reasons: BTreeMap<u32, Vec<usize>>,
-    /// All ranks that somebody waits for directly.
+    /// Ranks for which others wait directly.
     pub(super) awaited: BTreeSet<u32>,
 }
 
-/// Ends whose waiters are followed one by one; beyond that many, waiting for one of them is waiting for all.
+/// Maximum number of ends with separately counted waiters; further ends count all waiters.
 pub(super) const ENDS_FOLLOWED: usize = 64;
 
 impl Walk {
@@ -71,7 +71,7 @@ impl Walk {
     }
 }
 
-/// All ranks that wait for one of these, through whatever chain.
+/// Returns all ranks that wait for one of `ends` through any chain.
 fn behind(waits: &Waits, reasons: &BTreeMap<u32, Vec<usize>>, ends: &[u32]) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut seen = vec![false; waits.waits.len()];
@@ -91,8 +91,8 @@ fn behind(waits: &Waits, reasons: &BTreeMap<u32, Vec<usize>>, ends: &[u32]) -> B
     found
 }
 
-/// Circles among the ranks that nothing else explains: each of them waits for another of them, so following the lowest
-/// comes round.
+/// Returns the cycles among the unexplained ranks: each of them waits for another one, so following the lowest target
+/// closes a cycle.
 fn circles(world: &World<'_>, waits: &Waits, settled: &BTreeSet<u32>) -> Vec<Vec<u32>> {
     let next = |rank: u32| {
         let wait = &waits.waits[*waits.of_rank.get(&rank)?];

@@ -1,7 +1,7 @@
-//! All dumps side by side: groups with their members, and each rank's operations with what is known of their end.
+//! All dumps combined: groups with their members, and operations of each rank with their known state.
 //!
-//! What a rank says of itself can be old: a watchdog that hangs sees no completion. So an operation also counts as done
-//! when another member completed it, or a later one that nobody completes without all others (`proven`).
+//! A rank's own state can be stale: a hanging watchdog sees no completion. So an operation also counts as done if
+//! another member completed it, or a later one that cannot complete without all members (`proven`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,40 +15,40 @@ pub(super) type GroupIndex = usize;
 pub(super) struct Group {
     pub(super) id: Arc<str>,
     pub(super) description: Arc<str>,
-    /// Ascending.
+    /// Global ranks of the members, ascending.
     pub(super) ranks: Arc<[u32]>,
     pub(super) members: BTreeMap<u32, Member>,
 }
 
-/// What is known of one member of one group.
+/// Known state of one member of one group.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Member {
-    /// Last collective called; `None` where nothing tells.
+    /// Last collective called; `None` if unknown.
     pub(super) enqueued: Option<i64>,
     pub(super) started: Option<i64>,
     /// Last collective that the rank itself saw complete.
     pub(super) completed: Option<i64>,
     /// Last point-to-point operation called.
     pub(super) p2p_enqueued: Option<i64>,
-    /// The rank's operations in this group, oldest first: places in [`RankView::ops`].
+    /// Operations of the rank in this group, oldest first, as indices in [`RankView::ops`].
     pub(super) ops: Vec<usize>,
 }
 
-/// One operation of one rank; several entries that were launched as one are one operation.
+/// Operation of one rank; entries of one launch form one operation.
 #[derive(Debug, Clone)]
 pub(super) struct Op {
     pub(super) group: GroupIndex,
     pub(super) lane: Lane,
     pub(super) seq: i64,
     pub(super) kind: OpKind,
-    /// Place of its first entry in the dump.
+    /// Index of its first entry in the dump.
     pub(super) entry: usize,
-    /// Places of further entries of the same launch.
+    /// Indices of further entries of the same launch.
     pub(super) more: Vec<usize>,
     pub(super) state: State,
-    /// Done whatever the rank itself says.
+    /// True if other members prove it done, regardless of the rank's own state.
     pub(super) proven: bool,
-    /// The rank recorded later operations that are over: it is not held up here.
+    /// True if the rank recorded later operations that are done: it is not blocked here.
     pub(super) overtaken: bool,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct RankView<'d> {
     /// `None` for a rank that others name and that has no dump.
     pub(super) dump: Option<&'d Dump>,
     pub(super) ops: Vec<Op>,
-    /// Operations that others prove done and the rank did not see end, with the last of them.
+    /// Number of operations that others prove done and the rank did not see end.
     pub(super) stale: usize,
 }
 
@@ -82,10 +82,10 @@ pub(super) struct World<'d> {
 }
 
 impl<'d> World<'d> {
-    /// Marks what other members prove done.
+    /// Marks the operations that other members prove done.
     pub(super) fn prove(&mut self) {
         for group in &self.groups {
-            // The furthest completion and the furthest of another rank: nobody proves its own.
+            // The furthest completion, and the furthest of another rank: a rank does not prove its own.
             let mut furthest: [Option<(i64, u32)>; 2] = [None, None];
             for (rank, member) in &group.members {
                 let seen = member.completed.map(|seq| (seq, *rank));
@@ -117,17 +117,16 @@ impl<'d> World<'d> {
         }
     }
 
-    /// Marks pending operations that later ones overtook. On a rank that did not see its operations end, what stands
-    /// before the last proven one counts as done too, though nobody can prove it: sends and receives, and collectives of a
-    /// group that has nobody but such ranks. A collective that is known to lack a member
-    /// cannot be done.
+    /// Marks pending operations that later ones overtook. On a rank that did not see its operations end, all
+    /// operations before the last proven one count as done too, although no member proves them: sends and receives,
+    /// and collectives of a group with only such ranks. A collective that is known to lack a member cannot be done.
     pub(super) fn mark_overtaken(&mut self) {
         let least = |group: &Group| group.members.values().filter_map(|member| member.enqueued).min();
         let reached: Vec<Option<i64>> = self.groups.iter().map(least).collect();
         for view in self.ranks.values_mut() {
             let Some(dump) = view.dump else { continue };
             let (mut over, mut proven) = (false, false);
-            // A gap in the record is an operation that was over and left out.
+            // A gap in the record numbers is a completed operation that was omitted.
             let mut next_id = dump.entries.last().map_or(0, |entry| entry.record_id + 1);
             for op in view.ops.iter_mut().rev() {
                 let last = op.more.last().copied().unwrap_or(op.entry);
@@ -149,7 +148,7 @@ impl<'d> World<'d> {
         self.ranks.get(&rank)?.dump?.entries.get(op.entry)
     }
 
-    /// `nccl:all_to_all`; a launch of several is named after its first.
+    /// Formats `nccl:all_to_all`; a launch of several is named after its first.
     pub(super) fn op_name(&self, rank: u32, op: &Op) -> String {
         let name = self.entry(rank, op).map_or("", |entry| &entry.profiling_name);
         match op.more.len() {
@@ -164,7 +163,6 @@ impl<'d> World<'d> {
     }
 }
 
-/// The kind of an entry.
 pub(super) fn kind(entry: &Entry) -> OpKind {
     Operation::parse(&entry.profiling_name).kind
 }

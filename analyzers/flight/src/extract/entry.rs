@@ -1,4 +1,4 @@
-//! Entries of a dump.
+//! Parser of the entries of a dump.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use rankguard_pickle::{Id, Tree};
 
 use super::Extractor;
 
-/// Tensors kept of one entry, and dimensions of one tensor.
+/// Maximum number of tensors of one entry, and of dimensions of one tensor.
 const TENSORS: usize = 1 << 16;
 const DIMENSIONS: usize = 64;
 
@@ -70,7 +70,7 @@ impl Extractor<'_, '_> {
                 b"process_group" => self.process_group(value, &mut entry),
                 b"profiling_name" => entry.profiling_name = self.name(value).unwrap_or(entry.profiling_name),
                 b"collective_seq_id" => entry.collective_seq = tree.integer(value).unwrap_or(-1),
-                // Before 2.1 there was one counter.
+                // Formats before 2.1 have one counter.
                 b"seq_id" if entry.collective_seq < 0 => entry.collective_seq = tree.integer(value).unwrap_or(-1),
                 b"p2p_seq_id" => entry.p2p_seq = tree.integer(value).unwrap_or(-1),
                 b"op_id" => entry.op_id = tree.integer(value),
@@ -145,7 +145,7 @@ impl Extractor<'_, '_> {
         Some(entry)
     }
 
-    /// `("74", "EXPERT_MODEL_PARALLEL_GROUP")`, or before 2.1 the name alone.
+    /// Parses `("74", "EXPERT_MODEL_PARALLEL_GROUP")`, or the name alone in formats before 2.1.
     fn process_group(&mut self, id: Id, entry: &mut Entry) {
         let tree = self.tree;
         let (name, description) = match tree.items(id) {
@@ -190,7 +190,7 @@ impl Extractor<'_, '_> {
     }
 }
 
-/// The pickle writes `None` for a moment that never came, the JSON form zero.
+/// Parses a time. The pickle writes `None` for an absent one, the JSON form zero.
 fn moment(tree: &Tree<'_>, id: Id) -> Option<i64> {
     tree.integer(id).filter(|nanoseconds| *nanoseconds > 0)
 }

@@ -1,7 +1,7 @@
-//! Values that many entries share are held once.
+//! Interning of values that many entries share.
 //!
-//! Stacks repeat most: the same few hundred frames, written out once and named again by each entry. What a value of the
-//! tree became is remembered by its place there, and stacks are compared by the numbers of their frames.
+//! Stacks repeat most: a few hundred frames, written once and referenced by each entry. The result of a tree value is
+//! cached by its id, and stacks are compared by the numbers of their frames.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,9 +21,9 @@ pub(super) struct Interner {
     stacks: BTreeMap<Vec<u32>, Arc<[Frame]>>,
 }
 
-/// What values of the tree became, by their place.
+/// Results of tree values, by id.
 struct Known<T> {
-    /// One more than the place in `values`; 0 for what is not known yet.
+    /// Index in `values` plus one; 0 for an unknown id.
     numbers: Vec<u32>,
     values: Vec<T>,
 }
@@ -58,7 +58,7 @@ impl Interner {
         shared(&mut self.texts, text)
     }
 
-    /// What a value became, if it was looked at before.
+    /// Returns the cached result of a value.
     pub(super) fn known_text(&self, id: Id) -> Option<Arc<str>> {
         self.text_at.get(id)
     }
@@ -87,7 +87,7 @@ impl Interner {
         number
     }
 
-    /// Number of a frame.
+    /// Returns the number of a frame.
     pub(super) fn frame(&mut self, frame: Frame) -> u32 {
         if let Some(number) = self.frame_numbers.get(&frame) {
             return *number;
@@ -98,7 +98,7 @@ impl Interner {
         number
     }
 
-    /// A stack by the numbers of its frames.
+    /// Returns the stack with these frame numbers.
     pub(super) fn stack(&mut self, numbers: Vec<u32>) -> Arc<[Frame]> {
         if let Some(known) = self.stacks.get(&numbers) {
             return known.clone();

@@ -1,4 +1,4 @@
-//! Stacks: a list of frames, or the text that the C++ side prints.
+//! Parser of stacks: a list of frames, or text printed by the C++ side.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use rankguard_pickle::Id;
 
 use super::Extractor;
 
-/// Frames kept of one stack.
+/// Maximum number of frames of one stack.
 const FRAMES: usize = 128;
-/// Longest text of a printed stack that is looked at.
+/// Maximum length of a printed stack, bytes.
 const PRINTED_BYTES: usize = 16 << 10;
 
 impl Extractor<'_, '_> {
@@ -34,7 +34,7 @@ impl Extractor<'_, '_> {
         self.interner.stack(numbers)
     }
 
-    /// Number of a frame.
+    /// Returns the number of a frame.
     fn frame(&mut self, id: Id) -> Option<u32> {
         if let Some(known) = self.interner.known_frame(id) {
             return Some(known);
@@ -57,7 +57,7 @@ impl Extractor<'_, '_> {
         Some(self.interner.frame_at(id, frame))
     }
 
-    /// `#0 all_reduce from torch/distributed/distributed_c10d.py:2696`
+    /// Parses `#0 all_reduce from torch/distributed/distributed_c10d.py:2696`
     fn printed_frame(&mut self, line: &str) -> Option<Frame> {
         let (_, rest) = line.trim().strip_prefix('#')?.split_once(' ')?;
         let (function, place) = rest.split_once(" from ")?;

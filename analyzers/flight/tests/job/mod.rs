@@ -1,4 +1,4 @@
-//! A job on paper: ranks call operations, and its dumps come out as the recorder would write them.
+//! Model of a job: ranks call operations, and its dumps are written as the recorder would.
 
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use rankguard_flight::{Dump, Report, analyze};
 
-/// A Python value.
+/// Python value.
 #[derive(Clone)]
 pub(crate) enum Value {
     None,
@@ -23,7 +23,7 @@ pub(crate) fn text(value: &str) -> Value {
     Value::Text(value.to_owned())
 }
 
-/// Protocol 2.
+/// Encodes a value as a pickle of protocol 2.
 pub(crate) fn pickle(value: &Value) -> Vec<u8> {
     let mut out = b"\x80\x02".to_vec();
     put(value, &mut out);
@@ -67,7 +67,7 @@ fn put(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// JSON, as the recorder's second form writes it.
+/// Encodes a value as JSON, the recorder's second form.
 pub(crate) fn json(value: &Value) -> String {
     let object = |fields: Vec<String>| format!("{{{}}}", fields.join(","));
     match value {
@@ -93,7 +93,7 @@ pub(crate) fn json(value: &Value) -> String {
     }
 }
 
-/// One call, with what usually does not matter filled in.
+/// Call with defaults for fields that are usually irrelevant.
 #[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) op: String,
@@ -102,7 +102,7 @@ pub(crate) struct Call {
     pub(crate) output: Vec<i64>,
     pub(crate) dtype: &'static str,
     pub(crate) frame: (&'static str, i64, &'static str),
-    /// Launched together with the call before.
+    /// True if launched together with the previous call.
     pub(crate) joined: bool,
 }
 
@@ -166,13 +166,13 @@ struct Rank {
 pub(crate) struct Job {
     groups: Vec<(String, String, Vec<u32>)>,
     ranks: BTreeMap<u32, Rank>,
-    /// Entries that the ring holds.
+    /// Capacity of the ring, in entries.
     pub(crate) ring: usize,
     pub(crate) version: &'static str,
 }
 
 impl Job {
-    /// Groups by name, description and members. Every member has a dump.
+    /// Creates a job from groups with name, description and members. Every member has a dump.
     pub(crate) fn new(groups: &[(&str, &str, &[u32])]) -> Job {
         let ranks = groups
             .iter()
@@ -246,13 +246,13 @@ impl Job {
         self
     }
 
-    /// The rank dies without a dump.
+    /// Removes the rank's dump, as if the rank had died.
     pub(crate) fn lose(&mut self, rank: u32) -> &mut Job {
         self.ranks.remove(&rank);
         self
     }
 
-    /// The rank's dump shows only what is not complete.
+    /// Limits the rank's dump to incomplete operations.
     pub(crate) fn active_only(&mut self, rank: u32) -> &mut Job {
         let pending = |entry: &Value| match entry {
             Value::Dict(fields) => !fields
@@ -264,7 +264,7 @@ impl Job {
         self
     }
 
-    /// The value that a rank dumps.
+    /// Returns the value that a rank dumps.
     pub(crate) fn value(&self, rank: u32) -> Value {
         let record = &self.ranks[&rank];
         let mine = || self.groups.iter().filter(|(_, _, members)| members.contains(&rank));
@@ -306,7 +306,7 @@ impl Job {
         let dumps = self.dumps();
         let report = analyze(&dumps, None);
         assert_eq!(report.problems, []);
-        // What is sent in place of a whole dump must say the same.
+        // The excerpt of a dump must give the same result.
         let briefs: Vec<Dump> = dumps
             .iter()
             .map(|dump| read(dump.rank.unwrap(), dump.brief(1 << 20).unwrap().text.as_bytes()))
@@ -325,7 +325,7 @@ pub(crate) fn read(rank: u32, bytes: &[u8]) -> Dump {
     dump
 }
 
-/// Ranks of the culprits, the most certain first.
+/// Returns the culprits, the most certain first.
 pub(crate) fn culprits(report: &Report) -> Vec<u32> {
     report.culprits.iter().map(|culprit| culprit.rank).collect()
 }

@@ -1,8 +1,8 @@
-//! How much evidence a second is matched and diagnosed on one core: published logs of failures, and the worst days of a
-//! cluster. Logs are made evidence before; measured is what comes then: the matcher, what is due, and diagnosis. Counted is
-//! evidence that diagnosis is given; lines a second, healthy ones among them, are figures of their own.
+//! Throughput of matching and diagnosing evidence on one core: published logs of failures, and the worst days of a
+//! cluster. Logs are converted to evidence first; the measured part is the matcher, due conclusions, and diagnosis.
+//! The unit is evidence passed to diagnosis; lines a second, healthy ones included, are separate figures.
 //!
-//! Measured is the time that the thread was on a processor, so that others on the machine disturb little.
+//! The measured time is the thread's time on a processor, so that other load on the machine disturbs little.
 
 #![allow(
     clippy::print_stderr,
@@ -27,14 +27,14 @@ use rankguard_diagnosis::Context;
 use rankguard_faults::{Matcher, Stream, Triage};
 use rankguard_model::{Body, Evidence, Source, Timestamp};
 
-/// As in the program that replays.
+/// As in the replay program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Pieces of one storm.
+/// Number of evidence items in one storm.
 const STORM: usize = 20_000;
 
-/// Matcher and diagnosis, as a shell calls them: a piece of evidence is gone when it was taken in.
+/// Runs matcher and diagnosis as a shell does: evidence is dropped once it was taken in.
 fn through(all: Vec<Evidence>, matcher: &Matcher, context: &Context) -> usize {
     let mut brain = Brain::new(context);
     let mut cases = 0;
@@ -45,7 +45,7 @@ fn through(all: Vec<Evidence>, matcher: &Matcher, context: &Context) -> usize {
     cases
 }
 
-/// One figure of [`through`]; the evidence is made for figures that are asked for alone.
+/// Measures one figure of [`through`]; evidence is only generated for selected figures.
 fn measure(
     c: &mut Criterion<OnProcessor>,
     group: &str,
@@ -96,7 +96,7 @@ fn evidence(c: &mut Criterion<OnProcessor>) {
     }
 }
 
-/// What comes before diagnosis: each failing line matched, and lines of a whole log through triage.
+/// Measures the steps before diagnosis: each failing line matched, and lines of a whole log through triage.
 fn before(c: &mut Criterion<OnProcessor>) {
     let matcher = Matcher::builtin();
     let mut group = c.benchmark_group("lines matched");
@@ -125,7 +125,7 @@ fn before(c: &mut Criterion<OnProcessor>) {
     group.finish();
 }
 
-/// A log through triage and diagnosis.
+/// Reads a log through triage and diagnosis.
 fn read(bytes: &[u8], source: Source, matcher: &Arc<Matcher>) -> usize {
     let mut triage = Triage::new(Arc::clone(matcher), Stream::new(source));
     let context = Context::default();

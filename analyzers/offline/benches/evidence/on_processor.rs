@@ -1,10 +1,10 @@
-//! Time on a processor as criterion's measurement.
+//! Time on a processor as a criterion measurement.
 
 use std::time::Duration;
 
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 
-/// The time that this thread was on a processor.
+/// Measurement of the time that this thread was on a processor.
 pub(crate) struct OnProcessor;
 
 impl Measurement for OnProcessor {

@@ -7,18 +7,18 @@ use super::silence::{NEAR, silence};
 use crate::incident::{Incident, Item};
 use crate::stream::Seen;
 
-/// How the kernel announces machine checks, corrected ones too.
+/// Kernel announcement of machine checks, corrected ones included.
 const ANNOUNCED: &str = "Machine check events logged";
 
-/// Signatures of an error that was corrected and of one that was not, or comes too often, and what stands in every record that
-/// has either.
+/// Signatures of a corrected error and of an uncorrected or too frequent one, and the text that every record of
+/// either holds.
 const SEVERITIES: [[&str; 3]; 3] = [
     ["apei-corrected", "apei-fatal", "}[Hardware Error]"],
     ["mce-amd-corrected", "mce-amd-uncorrected", "Ext. Error Code: "],
     ["mcelog-corrected", "mcelog-serious", "This is not a software error"],
 ];
 
-/// Whether nothing is told but of errors that the machine corrected, beside a program that worked or said that it was done.
+/// Returns true if the incident holds only corrected errors, and a program worked or reported success.
 pub(crate) fn only_corrected(incident: &Incident) -> bool {
     let corrected = |item: &Item| is_corrected(&item.sign);
     let means_something = |item: &&Item| item.sign.mark().is_none_or(|mark| mark.role != Role::Noise);
@@ -26,20 +26,20 @@ pub(crate) fn only_corrected(incident: &Incident) -> bool {
     told.peek().is_some() && told.all(corrected) && incident.logs.iter().any(|log| log.worked)
 }
 
-/// An error that was corrected, or the announcement of machine checks that does not say which.
+/// Returns true for a corrected error, or an announcement of machine checks without severity.
 fn is_corrected(sign: &Sign) -> bool {
     let class = sign.class().map_or("", |class| class.as_str());
     sign.is_signed("edac-ce") || class == "pcie-corrected-errors" || sign.text.contains(ANNOUNCED)
 }
 
-/// Turns what was corrected into noise.
+/// Turns corrected errors into noise.
 pub(super) fn forgive(seen: &mut [Seen]) {
     announced(seen);
     all_corrected(seen);
 }
 
-/// The kernel announces a machine check before it says what it was: one that was corrected needs no action, as it says, and
-/// one of the memory is told by its own lines.
+/// Silences announcements of machine checks that later lines describe: a corrected one needs no action, by its own
+/// text, and a memory error has lines of its own.
 fn announced(seen: &mut [Seen]) {
     let says_what =
         |sign: &Sign| sign.text.contains("Corrected error, no action required") || sign.is_signed("edac-ce");
@@ -54,8 +54,8 @@ fn announced(seen: &mut [Seen]) {
     });
 }
 
-/// The firmware and mcelog state a severity with each error that they tell of. Where all of them were corrected nothing
-/// failed; where one was not, repeats of a line are held as one, and nobody knows which of them were.
+/// Silences firmware and mcelog records if all were corrected, because then nothing failed. If one was not, none is
+/// silenced: repeats of a line are one observation, so the corrected ones are unknown.
 fn all_corrected(seen: &mut [Seen]) {
     for [corrected, fatal, head] in SEVERITIES {
         let told = |id: &str| seen.iter().flat_map(|seen| &seen.signs).any(|sign| sign.is_signed(id));

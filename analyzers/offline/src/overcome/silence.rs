@@ -5,18 +5,18 @@ use rankguard_model::Role;
 
 use crate::stream::Seen;
 
-/// Lines after a complaint in which it is told what becomes of it.
+/// Number of lines after a complaint within which its outcome is reported.
 pub(super) const NEAR: u64 = 2;
 
-/// Where an observation stands in its stream.
+/// Place of an observation in its stream.
 pub(super) struct Place {
     pub(super) first_line: u64,
     pub(super) last_line: u64,
-    /// Whether the program itself says that it tries again.
+    /// True if the program itself reports a retry.
     pub(super) retried: bool,
 }
 
-/// Turns the signs into noise of which this is true.
+/// Turns the signs for which `overcome` holds into noise.
 pub(super) fn silence(all: &mut [Seen], overcome: impl Fn(&Place, &Sign) -> bool) {
     for seen in all {
         let place = Place {

@@ -35,7 +35,7 @@ fn log() -> impl Strategy<Value = Vec<String>> {
     proptest::collection::vec(prop_oneof![8 => known, 1 => dull], 0..40).prop_map(|parts| parts.concat())
 }
 
-/// What incidents ask of a stream.
+/// Returns the properties of a stream that incidents use.
 fn asked(stream: &ReadStream) -> impl PartialEq + std::fmt::Debug + use<> {
     let went_on = |seen: &Seen| {
         let later = stream.progress.iter().filter(|work| work.line > seen.last_line).count();

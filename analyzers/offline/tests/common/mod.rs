@@ -1,8 +1,8 @@
-//! Cases made of a few streams.
+//! Cases of a few streams.
 
 use rankguard_offline::{OfflineCase, Record, RecordStream};
 
-/// One stream of lines.
+/// Returns a stream of lines.
 pub(crate) fn stream(kind: &str, rank: Option<u32>, text: &str) -> RecordStream {
     RecordStream {
         kind: kind.to_owned(),
@@ -12,14 +12,14 @@ pub(crate) fn stream(kind: &str, rank: Option<u32>, text: &str) -> RecordStream 
     }
 }
 
-/// What is made of some of them.
+/// Classifies a case of some streams.
 #[allow(dead_code, reason = "each suite uses some of these")]
 pub(crate) fn case(sources: Vec<RecordStream>) -> OfflineCase {
     let id = "one".to_owned();
     Record { id, sources }.classify()
 }
 
-/// What people ask first: which class, in which layer.
+/// Returns class and layer of a case.
 #[allow(dead_code, reason = "each suite uses some of these")]
 pub(crate) fn named(case: &OfflineCase) -> (&str, &str) {
     (&case.class, &case.layer)

@@ -1,4 +1,4 @@
-//! Published logs beside the repository.
+//! Published logs in `shared/`.
 
 use std::fs;
 use std::io::Read;
@@ -10,20 +10,20 @@ use rankguard_offline::guess;
 
 use super::line;
 
-/// A log that is there.
+/// Published log.
 pub(crate) struct Log {
-    /// Its name without the folder of all data.
+    /// Name relative to the data folder.
     pub(crate) name: String,
     path: PathBuf,
 }
 
-/// Where published data stands, when it does.
+/// Returns the folder of published data, if present.
 pub(crate) fn shared() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     folder.is_dir().then_some(folder)
 }
 
-/// All logs of machines and programs, by name.
+/// Returns all logs of machines and programs, by name.
 pub(crate) fn all(shared: &Path) -> Vec<Log> {
     let mut logs = Vec::new();
     for folder in ["bgl-ras-failures", "gpud-node-logs", "loghub-2k"] {
@@ -55,7 +55,7 @@ fn collect(root: &Path, folder: &Path, logs: &mut Vec<Log>) {
 }
 
 impl Log {
-    /// What is in it, unpacked.
+    /// Returns the unpacked content.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let bytes = fs::read(&self.path).expect("a log that was listed");
         if !self.name.ends_with(".gz") {
@@ -68,19 +68,19 @@ impl Log {
         unpacked
     }
 
-    /// Whose log it reads as.
+    /// Returns the source by its content.
     pub(crate) fn source(&self, bytes: &[u8]) -> Source {
         let lines = bytes.split(|byte| *byte == b'\n').take(guess::SAMPLE);
         let lines: Vec<String> = lines.map(|line| String::from_utf8_lossy(line).into_owned()).collect();
         guess::source(&self.path, &lines)
     }
 
-    /// Whether each of its lines is a failure of Blue Gene/L.
+    /// Returns true if each of its lines is a failure of Blue Gene/L.
     pub(crate) fn is_blue_gene(&self) -> bool {
         self.name.starts_with("bgl-ras-failures/Best.")
     }
 
-    /// The failures of Blue Gene/L, each said by its node.
+    /// Returns the failures of Blue Gene/L, each with its node.
     pub(crate) fn failures(&self) -> Vec<Evidence> {
         let text = String::from_utf8_lossy(&self.bytes()).into_owned();
         text.lines()
@@ -90,7 +90,8 @@ impl Log {
     }
 }
 
-/// `TIME NODE RAS FACILITY SEVERITY TEXT`, its time a wall clock without zone that is counted as UTC.
+/// Parses `TIME NODE RAS FACILITY SEVERITY TEXT`; the time is a wall clock without zone that is read
+/// as UTC.
 fn failure(number: usize, said: &str) -> Option<Evidence> {
     let words: Vec<&str> = said.splitn(6, ' ').collect();
     let [time, node, _, _, _, text] = words[..] else {

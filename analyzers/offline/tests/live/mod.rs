@@ -1,4 +1,5 @@
-//! Published logs and made-up storms as evidence, in the order in which a controller would take it.
+//! Published logs and synthetic storms as evidence, in the order in which a controller would
+//! receive it.
 
 pub(crate) mod logs;
 pub(crate) mod storms;
@@ -7,14 +8,14 @@ use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, Policy};
 use rankguard_faults::{Catalogue, Matcher, Observation};
 use rankguard_model::{Body, Entity, Evidence, EvidenceId, NodeId, Sequence, Source, Timestamp};
 
-/// Marks a line as triage does; nothing else is marked.
+/// Marks a line as triage does; leaves other evidence unmarked.
 pub(crate) fn mark(evidence: &mut Evidence, matcher: &Matcher) {
     if let Body::Line { text, .. } = &evidence.body {
         evidence.marks = matcher.marks(evidence.source, text);
     }
 }
 
-/// A line as evidence that nobody marked yet.
+/// Returns a line as unmarked evidence.
 pub(crate) fn line(number: usize, at: Timestamp, source: Source, entity: Entity, text: &str) -> Evidence {
     let body = Body::Line {
         text: text.to_owned(),
@@ -24,7 +25,7 @@ pub(crate) fn line(number: usize, at: Timestamp, source: Source, entity: Entity,
     evidence(number, at, source, entity, body)
 }
 
-/// A line that triage put together, as evidence of a machine. A log without a clock stands still.
+/// Returns an observation as evidence of a machine. A log without a clock has a constant time.
 pub(crate) fn observed(number: usize, source: Source, seen: Observation) -> Evidence {
     let node = NodeId::from(seen.host.unwrap_or_else(|| "node".to_owned()));
     let entity = match seen.device {
@@ -42,7 +43,7 @@ pub(crate) fn observed(number: usize, source: Source, seen: Observation) -> Evid
     }
 }
 
-/// The evidence of a number, without marks.
+/// Returns evidence with a sequence number, without marks.
 pub(crate) fn evidence(number: usize, at: Timestamp, source: Source, entity: Entity, body: Body) -> Evidence {
     Evidence {
         id: EvidenceId {
@@ -58,7 +59,7 @@ pub(crate) fn evidence(number: usize, at: Timestamp, source: Source, entity: Ent
     }
 }
 
-/// A diagnosis with its clock, which is that of the evidence.
+/// Diagnosis with its clock, which follows the evidence.
 pub(crate) struct Brain<'a> {
     pub(crate) diagnosis: Diagnosis,
     context: &'a Context,
@@ -76,14 +77,14 @@ impl<'a> Brain<'a> {
         }
     }
 
-    /// Takes evidence in as a shell does: after everything that was due before it.
+    /// Takes in evidence as a shell does: after everything that was due before it.
     pub(crate) fn take(&mut self, evidence: &Evidence, each: &mut impl FnMut(&Concluded)) -> Vec<Change> {
         self.until(evidence.at, each);
         self.now = self.now.max(evidence.at);
         self.diagnosis.observe(self.now, evidence, self.context, self.catalogue)
     }
 
-    /// Concludes what is due up to a moment, each at its own.
+    /// Concludes the drafts that are due up to a time, each at its own.
     pub(crate) fn until(&mut self, moment: Timestamp, each: &mut impl FnMut(&Concluded)) {
         while let Some(due) = self.diagnosis.due().filter(|due| *due <= moment) {
             self.now = self.now.max(due);

@@ -1,4 +1,4 @@
-//! Made-up storms: the worst days of a cluster.
+//! Synthetic storms: the worst days of a cluster.
 
 use rankguard_diagnosis::{Context, JobContext};
 use rankguard_model::{
@@ -7,10 +7,10 @@ use rankguard_model::{
 
 use super::{evidence, line};
 
-/// Ranks of the job that suffers; eight on a node.
+/// Number of ranks of the affected job; eight on a node.
 const RANKS: u32 = 1_024;
 
-/// What failing machines say.
+/// Messages of failing machines.
 pub(crate) const FAILURES: [&str; 5] = [
     "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.",
     "NVRM: Xid (PCI:0000:86:00): 48, pid=77, name=python, DBE (double bit error) ECC Error",
@@ -18,27 +18,27 @@ pub(crate) const FAILURES: [&str; 5] = [
     "mlx5_core 0000:17:00.0: Port module event: module 0, Cable error, Power budget exceeded",
     "nvme nvme0: I/O 12 QID 3 timeout, aborting",
 ];
-/// A port that goes and comes.
+/// Messages of a port that flaps.
 const FLAP: [&str; 2] = [
     "mlx5_core 0000:17:00.0 ens1f0np0: Link down",
     "mlx5_core 0000:17:00.0 ens1f0np0: Link up",
 ];
-/// What a rank says whose peer is gone.
+/// Message of a rank that lost its peer.
 const PEER: &str = "RuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d \
                     key-value store by key '0', but store->get('0') got error: Connection reset by peer";
 
-/// What a program says that cannot be started.
+/// Message of a program that cannot be started.
 const PROGRAM: &str =
     "ciod: Error loading /bgl/home/gilman/run: invalid or missing program image, No such file or directory";
 
-/// A storm: its name, whether a job runs, and its evidence of a number, unmarked.
+/// Storm: its name, true if a job runs, and a generator of its unmarked evidence by number.
 pub(crate) struct Storm {
     pub(crate) name: &'static str,
     pub(crate) in_job: bool,
     pub(crate) evidence: fn(usize) -> Evidence,
 }
 
-/// All of them.
+/// All storms.
 pub(crate) const ALL: [Storm; 10] = [
     Storm {
         name: "five failures, a thousand nodes in turn, ten a second",
@@ -105,7 +105,7 @@ pub(crate) const ALL: [Storm; 10] = [
     },
 ];
 
-/// What runs while a storm passes.
+/// Returns the context of a storm.
 pub(crate) fn context(in_job: bool) -> Context {
     let placements = (0..RANKS).map(|rank| (Rank(rank), node(rank as usize / 8))).collect();
     let job = JobContext {

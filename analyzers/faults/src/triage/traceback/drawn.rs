@@ -1,4 +1,4 @@
-//! Tracebacks that are drawn for people: notebooks name a frame by its file and the call, rich puts each into a box.
+//! Tracebacks formatted for people: notebooks name a frame by file and call, rich draws each into a box.
 //!
 //! ```text
 //! KeyError                        Traceback (most recent call last)
@@ -7,7 +7,8 @@
 //! ----> 8     return state["model"]
 //! ```
 //!
-//! Absent: messages that rich broke into several lines; what a signature knows stands in the first, as a rule.
+//! Messages that rich wraps over several lines are not joined; the part that signatures match is usually in the
+//! first.
 
 use std::sync::LazyLock;
 
@@ -22,34 +23,34 @@ static FRAME: LazyLock<Regex> = LazyLock::new(|| {
 static MARKED: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^(?:-+>|❱) *(?P<line>\d+) (?P<code>.*)$").expect("a constant pattern"));
 
-/// What a drawn line is to its traceback.
+/// Kind of a line in a formatted traceback.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Drawn<'a> {
-    /// Where a frame is.
+    /// Location of a frame.
     Place {
         file: &'a str,
         line: &'a str,
         function: &'a str,
     },
-    /// The line of it that was running.
+    /// Source line that was executing.
     Running { line: &'a str, code: &'a str },
-    /// The lines around it, and the box.
+    /// Other source lines, and the box.
     Ornament,
 }
 
-/// Whether a line is the upper edge of a box.
+/// Returns true for the upper edge of a box.
 pub(super) fn opens_box(header: &str) -> bool {
     header.trim_start().starts_with('╭')
 }
 
-/// Reads a line of a traceback whose header says that it is drawn; none if it is no part of the drawing.
+/// Parses a line of a formatted traceback; none if it is not part of it.
 pub(super) fn read(text: &str) -> Option<Drawn<'_>> {
     let trimmed = text.trim();
     let inside = trimmed.strip_prefix('│').map(|rest| rest.trim_end_matches('│').trim());
     let text = inside.unwrap_or(trimmed);
     if let Some(frame) = FRAME.captures(text) {
         let group = |name: &str| frame.name(name).map_or("", |found| found.as_str());
-        // Methods are told with their class.
+        // Methods are printed with their class.
         let function = group("function").rsplit('.').next().unwrap_or_default();
         return Some(Drawn::Place {
             file: group("file"),

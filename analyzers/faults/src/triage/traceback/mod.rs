@@ -1,7 +1,7 @@
-//! Python tracebacks, chained ones included, as one unit each. Every rank has its own tracker, so tracebacks that ranks print
-//! through each other come apart by their prefixes.
+//! Python tracebacks, chained ones included, as one unit each. Every rank has its own tracker, so interleaved
+//! tracebacks of several ranks are separated by their prefixes.
 //!
-//! Indentation is a help, not a condition: collectors and editors lose it.
+//! Indentation is used but not required, because log collectors and editors lose it.
 
 mod drawn;
 mod told;
@@ -16,49 +16,49 @@ use words::{
     EXCEPTION, FRAME, Margin, announced, begins, dedent, indent, is_chain, is_farewell, is_header, margin, nested,
 };
 
-/// Frames kept; a recursion prints thousands.
+/// Maximum number of retained frames; a recursion prints thousands.
 const FRAMES: usize = 256;
-/// Exceptions of a chain or a group that are kept.
+/// Maximum number of retained exceptions of a chain or a group.
 const SEGMENTS: usize = 64;
-/// Lines of a message after its first that are kept.
+/// Maximum number of retained message lines after the first.
 const MESSAGE_LINES: usize = 24;
-/// Foreign lines in the middle after which the traceback is taken as cut off.
+/// Number of foreign lines inside a traceback after which it counts as truncated.
 const FOREIGN: u32 = 32;
 
 #[derive(Debug, Default)]
 pub(super) struct Tracker {
     open: Option<Unit>,
-    /// The line before said that what follows is ignored.
+    /// True if the previous line announced that the next exception is ignored.
     ignored: bool,
 }
 
-/// What a line was to the tracker.
+/// Relation of a line to the open unit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Part of the unit.
     Taken,
     /// The unit ended before this line.
     Closed,
-    /// Not part of it, and it goes on.
+    /// Not part of the unit, which continues.
     Other,
 }
 
 #[derive(Debug)]
 pub(super) struct Unit {
     segments: Vec<Segment>,
-    /// The interpreter said that it is ignored.
+    /// True if the interpreter announced that the exception is ignored.
     ignored: bool,
-    /// It began with a frame: without an exception it is a stack that something printed.
+    /// True if it began with a frame: without an exception it is only a printed stack.
     headless: bool,
     /// Indentation of the whole traceback, bytes.
     indent: usize,
-    /// The type that stands before the header, as notebooks print it.
+    /// Exception type before the header, as notebooks print it.
     announced: Option<String>,
-    /// Its frames are drawn, by a notebook or in a box.
+    /// True if its frames are formatted by a notebook or in a box.
     drawn: bool,
-    /// The next line may be source text of the frame before it.
+    /// True if the next line may be source text of the last frame.
     code_next: bool,
-    /// The sentence between chained exceptions was read.
+    /// True after the sentence between chained exceptions.
     chained: bool,
     foreign: u32,
     at: Option<Timestamp>,
@@ -67,14 +67,14 @@ pub(super) struct Unit {
     host: Option<String>,
     first_line: u64,
     last_line: u64,
-    /// Where the last exception stands; the header until there is one.
+    /// Line number of the last exception; of the header until there is one.
     key_line: u64,
 }
 
 #[derive(Debug, Default)]
 struct Segment {
     frames: Vec<Frame>,
-    /// `Type: message`, and the lines of the message after the first.
+    /// `Type: message`; `message` holds the lines after the first.
     exception: Option<String>,
     message: Vec<String>,
 }
@@ -88,7 +88,7 @@ struct Frame {
 }
 
 impl Segment {
-    /// Whether it is the place of a syntax error, which names no function.
+    /// Returns true if it is the location of a syntax error, which names no function.
     fn has_place(&self) -> bool {
         self.frames.first().is_some_and(|frame| frame.function.is_empty())
     }
@@ -117,7 +117,8 @@ impl Tracker {
                 }
                 step
             }
-            // A syntax error of the main program has no header, only its place; of a log that was cut, the head may be lost.
+            // A syntax error of the main program has only its location and no header; a truncated log may lack the
+            // header too.
             None if begins(text) => {
                 let mut unit = Unit::new(line, line_no);
                 unit.ignored = std::mem::take(&mut self.ignored);
@@ -158,7 +159,7 @@ impl Unit {
         }
     }
 
-    /// Whether it has neither a head nor an exception: warnings print stacks too, and go on with words of their own.
+    /// Returns true if it has neither a header nor an exception: warnings print stacks too, followed by other text.
     pub(super) fn is_stack_only(&self) -> bool {
         let named = |text: &str| {
             let kind = text.split([':', '(']).next().unwrap_or(text).trim_end();
@@ -180,7 +181,7 @@ impl Unit {
             && !self.segments.iter().any(says)
     }
 
-    /// Exceptions read so far.
+    /// Returns the number of exceptions read so far.
     fn exceptions(&self) -> usize {
         self.segments
             .iter()
@@ -212,7 +213,7 @@ impl Unit {
                 Step::Taken
             }
             Margin::Bar(text) => {
-                // What stands behind the bar belongs to the group, whatever it is.
+                // Any text after the bar belongs to the exception group.
                 if step(self, text) != Step::Taken {
                     self.note(text);
                 }
@@ -221,7 +222,7 @@ impl Unit {
         }
     }
 
-    /// Another frame of the segment.
+    /// Adds a frame to the segment.
     fn frame(&mut self, file: &str, line: &str, function: &str) {
         let frames = &mut self.segment().frames;
         if frames.len() == FRAMES {
@@ -235,7 +236,7 @@ impl Unit {
         });
     }
 
-    /// A line of a drawn traceback; whether it is one.
+    /// Reads a line of a formatted traceback; returns false if it is not one.
     fn draw(&mut self, text: &str) -> bool {
         match drawn::read(text) {
             Some(Drawn::Place { file, line, function }) => self.frame(file, line, function),
@@ -251,7 +252,7 @@ impl Unit {
         true
     }
 
-    /// Another line of the last message.
+    /// Adds a line to the last message.
     fn note(&mut self, text: &str) {
         let message = &mut self.segment().message;
         if message.len() < MESSAGE_LINES {
@@ -259,7 +260,7 @@ impl Unit {
         }
     }
 
-    /// Before the exception's line.
+    /// Reads a line before the exception line.
     fn frames(&mut self, text: &str) -> Step {
         if let Some(kind) = nested(text)
             && !self.segment().frames.is_empty()
@@ -270,7 +271,7 @@ impl Unit {
             return Step::Taken;
         }
         if is_header(text) {
-            // Cut off and begun again, or another writer without a prefix.
+            // Truncated and begun again, or another writer without a prefix.
             let empty = self.segment().frames.is_empty();
             return if empty { Step::Taken } else { Step::Closed };
         }
@@ -285,7 +286,7 @@ impl Unit {
         }
         let indented = text.starts_with([' ', '\t']);
         let trimmed = text.trim();
-        // Copies lose or gain a blank; what is named an error and says more is no source text.
+        // Copies lose or gain a blank; a named error with a message is not source text.
         let named = trimmed
             .split_once(": ")
             .is_some_and(|(kind, _)| kind.ends_with("Error") || kind.ends_with("Exception"));
@@ -314,7 +315,7 @@ impl Unit {
         }
     }
 
-    /// After the exception's line.
+    /// Reads a line after the exception line.
     fn tail(&mut self, text: &str) -> Step {
         if is_chain(text) {
             self.chained = true;
@@ -330,7 +331,7 @@ impl Unit {
             return Step::Taken;
         }
         if is_header(text) {
-            // What was caught in another process or thread is told behind what was made of it.
+            // An exception from another process or thread is printed after the one that was raised from it.
             let caught = text.trim_start().starts_with("Original Traceback");
             if !(self.chained || caught) || self.segments.len() >= SEGMENTS {
                 return Step::Closed;

@@ -1,4 +1,4 @@
-//! What a whole traceback is told as: one observation with its marks, facts and context.
+//! Conversion of a complete traceback to one observation with marks, fields and context.
 
 use rankguard_model::{ClassId, Fields, Mark, Role, Source};
 
@@ -9,7 +9,8 @@ use crate::triage::frames;
 use crate::triage::limits::CONTEXT;
 use crate::triage::observation::Observation;
 
-/// `Caught RuntimeError in replica 1 on device 1.`: data parallelism within one process counts its replicas like ranks.
+/// Parses `Caught RuntimeError in replica 1 on device 1.`: data parallelism within one process numbers its replicas
+/// like ranks.
 fn replica(exception: &str) -> Option<&str> {
     let (_, rest) = exception.split_once(" in replica ")?;
     let (number, rest) = rest.split_once(' ')?;
@@ -18,7 +19,8 @@ fn replica(exception: &str) -> Option<&str> {
 }
 
 impl Frame {
-    /// Whose code it is. A script that lies in a framework's checkout and is run from there is a program of its own.
+    /// Returns the package of the frame. A script that is run from a framework's checkout counts as the user's
+    /// program.
     fn package(&self) -> &str {
         let installed = self.file.contains("site-packages") || self.file.contains("dist-packages");
         match frames::package(&self.file) {
@@ -29,7 +31,7 @@ impl Frame {
 }
 
 impl Unit {
-    /// What is left when the end was cut off: the type that was announced, or that the innermost frame was raising.
+    /// Completes a truncated traceback with the announced type, or the one that the innermost frame was raising.
     fn complete(&mut self) {
         let announced = self.announced.take();
         let segment = self.segment();
@@ -150,8 +152,8 @@ impl Unit {
         }
     }
 
-    /// The exceptions that tell what happened. What the last one says means nothing, as when a tracker gives up, meant nothing
-    /// before it was caught and raised again either.
+    /// Returns the exceptions that describe the failure. If the last one is noise, as when an experiment tracker
+    /// gives up, the exceptions from which it was raised are noise too.
     fn telling(&self, matcher: &Matcher, source: Source) -> &[Segment] {
         let means_nothing = |segment: &Segment| {
             let marks = segment.exception.as_deref().map(|text| matcher.marks(source, text));
@@ -163,7 +165,8 @@ impl Unit {
         }
     }
 
-    /// Whether it is the launcher's own, which ends with its children: every frame is the launcher's or the interpreter's.
+    /// Returns true for the launcher's own traceback, which ends with its children: every frame is the launcher's or
+    /// Python's.
     fn is_launchers(&self) -> bool {
         let launcher = |frame: &Frame| {
             let file = frame.file.replace('\\', "/");
@@ -185,7 +188,7 @@ impl Unit {
         all.peek().is_some() && all.clone().any(launcher) && all.all(|frame| launcher(frame) || outer(frame))
     }
 
-    /// The assertion that failed, where the exception itself says nothing of it.
+    /// Returns the failed assertion, if the exception has no message.
     fn assertion(&self) -> Option<&str> {
         let last = self.segments.last()?;
         let silent = last.exception.as_deref().is_none_or(|text| text == "AssertionError");
@@ -193,8 +196,8 @@ impl Unit {
         (silent && code.starts_with("assert ") && !self.is_shutdown()).then_some(code)
     }
 
-    /// Whether it is an exception of a destructor or of an exit handler, which ends nothing. Where one is chained to another, it
-    /// is the first that something ended with: a process that dies of it runs its finalizers on the way.
+    /// Returns true for an exception of a destructor or exit handler, which ends nothing. In a chain the first
+    /// exception decides: a process that dies of it runs its finalizers on the way.
     fn is_shutdown(&self) -> bool {
         let ending = |frame: &Frame| {
             matches!(
@@ -212,7 +215,7 @@ impl Unit {
             || self.segments.iter().flat_map(|segment| &segment.exception).any(over)
     }
 
-    /// The innermost frame that is not of a library: where a person should look.
+    /// Returns the innermost frame outside libraries: the place to examine.
     fn blamed_frame(&self) -> Option<&Frame> {
         let segments = self.segments.iter().rev();
         let mut innermost = None;
@@ -242,7 +245,7 @@ impl Unit {
             lines.extend(segment.exception.iter().cloned());
             lines.extend(segment.message.iter().cloned());
         }
-        // The last exception is the observation's own text.
+        // The last exception is the text of the observation.
         if let Some(own) = self.segments.last().and_then(|segment| segment.exception.as_ref())
             && let Some(at) = lines.iter().rposition(|line| line == own)
         {
@@ -261,8 +264,8 @@ fn is_users(file: &str) -> bool {
         && !library.iter().any(|part| file.contains(part))
 }
 
-/// The exception that a line of code raises, as it would be printed: the type, and the beginning of a message that stands
-/// there in quotes. `raise ValueError("no such file")`, `assert len(indices) == total`.
+/// Returns the exception that a source line raises, as it would be printed: the type, and the start of a quoted
+/// message. `raise ValueError("no such file")`, `assert len(indices) == total`.
 fn raised_by(code: &str) -> Option<String> {
     if code.starts_with("assert ") {
         return Some("AssertionError".to_owned());
@@ -282,8 +285,8 @@ fn raised_by(code: &str) -> Option<String> {
     Some(message.map_or_else(|| kind.to_owned(), |message| format!("{kind}: {message}")))
 }
 
-/// Whether a part of the program that speaks for others finds nobody at the other end: whoever left did so for reasons of its own,
-/// and the threads and processes of which this is true end nothing when they end.
+/// Returns true if a communication helper of the program lost its peer: the peer ended for its own reasons, and the
+/// end of these helper threads and processes ends nothing else.
 fn is_left_talking(segment: &Segment) -> bool {
     let text = segment.exception.as_deref().unwrap_or_default();
     let within = |file: &str, function: &str| {
@@ -291,8 +294,9 @@ fn is_left_talking(segment: &Segment) -> bool {
         frames.any(|frame| frame.function == function && frame.file.ends_with(file))
     };
     let gone = |words: &[&str]| words.iter().any(|word| text.starts_with(word));
-    // The thread that feeds a queue, the worker of a pool that brings its result, a worker that asks its parent for shared
-    // memory, the thread that writes down what other processes log, and the one that takes batches from workers and pins them.
+    // The feeder thread of a queue, a pool worker that returns its result, a worker that requests shared memory from
+    // its parent, the thread that writes log records of other processes, and the thread that receives batches from
+    // workers and pins them.
     within("multiprocessing/queues.py", "_feed")
         && gone(&[
             "BrokenPipeError",
@@ -315,7 +319,7 @@ fn is_left_talking(segment: &Segment) -> bool {
         || within("threading.py", "_bootstrap_inner") && segment.frames.last().is_some_and(is_trackers)
 }
 
-/// Whether a frame is in a package that tells a server of the training's progress.
+/// Returns true if the frame is in an experiment tracking package.
 fn is_trackers(frame: &Frame) -> bool {
     let trackers = ["wandb", "comet_ml", "neptune", "mlflow", "clearml", "swanlab"];
     trackers

@@ -1,4 +1,4 @@
-//! How the lines of a traceback are recognised.
+//! Recognition of the lines of a traceback.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ pub(super) static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 pub(super) fn is_header(text: &str) -> bool {
-    // Loaders quote the traceback of their worker, all on one line: there it is a message.
+    // Data loaders quote the traceback of their worker on one line: there it is a message.
     text.contains("Traceback (most recent call last)") && !text.contains("Traceback (most recent call last):\\n")
 }
 
@@ -22,14 +22,14 @@ pub(super) fn is_chain(text: &str) -> bool {
     text.contains("During handling of the above exception") || text.contains("The above exception was the direct cause")
 }
 
-/// `ValueError: Traceback (most recent call last):`: an exception whose message is the traceback of another process, as data
-/// loaders of before 2019 raise it. What happened is at the end of that one.
+/// Parses `ValueError: Traceback (most recent call last):`: an exception with the traceback of another process as its
+/// message, as data loaders before 2019 raise it. The cause is at the end of the inner traceback.
 pub(super) fn nested(text: &str) -> Option<&str> {
     let (kind, _) = text.trim_start().split_once(": Traceback (most recent call last)")?;
     (!kind.is_empty() && !kind.contains(char::is_whitespace)).then_some(kind)
 }
 
-/// `ZeroDivisionError                 Traceback (most recent call last)`: how notebooks head it.
+/// Parses the header of notebooks: `ZeroDivisionError                 Traceback (most recent call last)`.
 pub(super) fn announced(text: &str) -> Option<&str> {
     let (kind, _) = text.split_once("Traceback (most recent call last)")?;
     let word = kind.trim();
@@ -41,7 +41,7 @@ pub(super) fn announced(text: &str) -> Option<&str> {
     .then_some(word)
 }
 
-/// The indentation that a header shares with its whole traceback; the tree of an exception group has its own margin.
+/// Returns the indentation of a header, shared by its traceback; the tree of an exception group has its own margin.
 pub(super) fn indent(header: &str) -> usize {
     let trimmed = header.trim_start();
     if trimmed.starts_with("Traceback") {
@@ -51,18 +51,18 @@ pub(super) fn indent(header: &str) -> usize {
     }
 }
 
-/// A line without the indentation that the whole traceback has.
+/// Removes the indentation of the whole traceback from a line.
 pub(super) fn dedent(text: &str, indent: usize) -> &str {
     let own = text.len() - text.trim_start_matches([' ', '\t']).len();
     &text[own.min(indent)..]
 }
 
-/// How the traceback of an exception group draws its tree.
+/// Margin of a line in the tree of an exception group.
 pub(super) enum Margin<'a> {
     None,
     /// `  | text`: a line of the group or of one of its exceptions.
     Bar(&'a str),
-    /// `  +-+---------------- 1 ----------------`
+    /// Rule line: `  +-+---------------- 1 ----------------`
     Rule,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn margin(text: &str) -> Margin<'_> {
     }
 }
 
-/// Whether a line begins a traceback, or says that the one that follows means nothing.
+/// Returns true if a line begins a traceback, or announces that the next one is ignored.
 pub(in crate::triage) fn opens(text: &str) -> bool {
     begins(text) || is_farewell(text)
 }
@@ -86,7 +86,7 @@ pub(super) fn begins(text: &str) -> bool {
     is_header(text) || headless(text)
 }
 
-/// What the interpreter says before an exception of a destructor or an exit handler: the program goes on, or is over.
+/// Returns true for the text before an exception of a destructor or exit handler: the program continues, or is over.
 pub(super) fn is_farewell(text: &str) -> bool {
     [
         "Exception ignored in",
@@ -98,7 +98,7 @@ pub(super) fn is_farewell(text: &str) -> bool {
     .any(|words| text.contains(words))
 }
 
-/// `  File "train.py", line 3`: the place of a syntax error, or a frame of a traceback whose head was cut off.
+/// Matches `  File "train.py", line 3`: the location of a syntax error, or a frame of a traceback without its header.
 pub(super) fn headless(text: &str) -> bool {
     let is_name = |name: &str| !name.contains(char::is_whitespace);
     text.trim_start().starts_with("File \"")
