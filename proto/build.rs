@@ -1,4 +1,4 @@
-//! Turns `rankguard/v1/*.proto` and `otlp/*.proto` into Rust with protox, so that nobody needs to install protoc.
+//! Compiles `rankguard/v1/*.proto` and `otlp/*.proto` to Rust with protox, so that no protoc is needed.
 
 use std::error::Error;
 
@@ -16,7 +16,7 @@ const FILES: [&str; 9] = [
 
 fn main() -> Result<(), Box<dyn Error>> {
     for file in FILES {
-        // Cargo reads these lines from standard output: it is how a build script speaks.
+        // Cargo reads build script directives from standard output.
         #[allow(clippy::print_stdout)]
         {
             println!("cargo:rerun-if-changed={file}");
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let descriptors = protox::compile(FILES, ["."])?;
     tonic_prost_build::configure()
-        // Maps are walked when they are encoded and printed: an ordered map keeps the bytes the same from run to run.
+        // Maps are iterated when they are encoded and printed: an ordered map gives the same bytes in every run.
         .btree_map(".")
         .compile_fds(descriptors)?;
     Ok(())

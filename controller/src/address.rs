@@ -1,6 +1,6 @@
-//! The file that says where the controller listens.
+//! Address files: the listen addresses of the controller in its state directory.
 //!
-//! It is left behind when the controller ends: the next one takes the same port if it can, so that agents that know the
+//! The file remains when the controller ends: the next one takes the same port if it is free, so that agents with the
 //! old address find it again.
 
 use std::fs;
@@ -12,12 +12,12 @@ use tracing::warn;
 
 use crate::ControllerError;
 
-/// Name of the file in the state directory; holds `host:port` and a line end.
+/// Name of the file with the listen address; holds `host:port` and a line end.
 pub const ADDRESS_FILE: &str = "controller.addr";
 /// Name of the file with the address of the health endpoint.
 pub const METRICS_ADDRESS_FILE: &str = "metrics.addr";
 
-/// Where the controller of this state directory listens, or listened last.
+/// Reads the address on which the controller of this state directory listens, or listened last.
 pub fn read_address(state_dir: &Path) -> io::Result<SocketAddr> {
     let path = state_dir.join(ADDRESS_FILE);
     fs::read_to_string(&path)?.trim().parse().map_err(|problem| {
@@ -28,12 +28,13 @@ pub fn read_address(state_dir: &Path) -> io::Result<SocketAddr> {
     })
 }
 
-/// Puts the file there whole: a reader sees the old address or the new one, never half of one.
+/// Writes the listen address by an atomic rename, so that a reader sees the old address or the new one.
 pub(crate) fn write_address(state_dir: &Path, address: SocketAddr) -> Result<(), ControllerError> {
     write_address_file(state_dir, ADDRESS_FILE, address)
 }
 
-/// The same for a file of another name. On a full disk the old file is kept, with a warning, and the controller starts.
+/// Writes an address file by an atomic rename. If the disk is full, the old file remains, a warning is logged, and the
+/// controller starts.
 pub(crate) fn write_address_file(state_dir: &Path, name: &str, address: SocketAddr) -> Result<(), ControllerError> {
     let path = state_dir.join(name);
     let temp = state_dir.join(format!(".{name}.{}", std::process::id()));
@@ -41,7 +42,7 @@ pub(crate) fn write_address_file(state_dir: &Path, name: &str, address: SocketAd
     match written {
         Ok(()) => Ok(()),
         Err(problem) if is_full(&problem) => {
-            // What is left of it must not take the last bytes.
+            // The partial file must not occupy the last free bytes.
             let _ = fs::remove_file(&temp);
             warn!(path = %path.display(), %problem, %address, "cannot write the address to its file");
             Ok(())

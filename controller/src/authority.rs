@@ -1,7 +1,7 @@
 //! Applies the rules of [`rankguard_core::authority`] to evidence before it is journalled (RG-13).
 //!
-//! What a session may not submit is replaced by a record without effect at the same sequence number, so that the number is
-//! acknowledged and its absence is explained (RG-4).
+//! Evidence that a session may not submit is replaced by a record without effect at the same sequence number, so that
+//! the number is acknowledged and its absence is explained (RG-4).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use rankguard_model::{Body, ClassId, Entity, Evidence, Fields, Mark, NodeId, Pri
 
 use crate::intake::gap;
 
-/// How far ahead of the controller's clock evidence may be. An agent subtracts its measured offset; before the first
-/// measurement it may be wrong by what operators tolerate. Later times are replaced by the time of arrival, because a time
-/// in the future would stand as the newest sign of its node for as long as it lies ahead. Times in the past are kept: a
-/// spool delivers after hours, and the log of a previous boot is older still.
+/// Largest lead of evidence over the controller's clock. An agent subtracts its measured offset; before the first
+/// measurement its clock may be off by as much as operators tolerate. Later times are replaced by the arrival time,
+/// because evidence from the future would remain the newest of its node until then. Times in the past are unchanged: a
+/// spool delivers evidence hours late, and the log of a previous boot is older still.
 const AHEAD_MAX: Duration = Duration::from_secs(600);
-/// Characters of a text that a record of a refusal repeats.
+/// Characters of a reason that the record of a refusal includes.
 const TEXT_MAX: usize = 300;
 
-/// Processes that ranks were started as according to the batch in hand, which the state does not know yet.
+/// Rank processes that the current batch reports as started; the state does not contain them yet.
 pub(crate) type StartedProcesses = BTreeSet<(NodeId, u32)>;
 
-/// Evidence of a session of `sender`, as it is journalled.
+/// Returns evidence of a session of `sender` in the form in which it is journalled.
 pub(crate) fn admit(
     state: &State,
     sender: &NodeId,
@@ -41,7 +41,7 @@ pub(crate) fn admit(
             }
             evidence
         }
-        // A rank that was started anew and ended at once: both stand in one batch.
+        // The rank was restarted and ended at once: both reports are in one batch.
         Ruling::Refuse {
             rule: Rule::WrongProcess,
             ..
@@ -53,7 +53,7 @@ pub(crate) fn admit(
     }
 }
 
-/// The record of evidence that was refused: a mark against the sender.
+/// Returns the record of refused evidence, with a classification against the sender.
 fn refused(sender: &NodeId, evidence: Evidence, rule: Rule, why: &str) -> Evidence {
     let what = format!(
         "evidence {} ({}) was refused, rule {rule}: {}",
@@ -75,8 +75,8 @@ fn refused(sender: &NodeId, evidence: Evidence, rule: Rule, why: &str) -> Eviden
     }
 }
 
-/// The record of evidence that the controller cannot place: what was observed keeps its text, what was reported of ranks and
-/// orders becomes a gap.
+/// Returns the record of evidence with an unknown subject: observations retain their text, reports about ranks and
+/// orders become a gap.
 fn without_effect(sender: &NodeId, evidence: Evidence, why: &str) -> Evidence {
     let node = sender.clone();
     if matches!(

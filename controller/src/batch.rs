@@ -1,4 +1,4 @@
-//! The events of one journal commit, and what is owed once they are on disk.
+//! Batches: the events of one journal commit, with the replies that are due after it.
 
 use std::collections::BTreeSet;
 
@@ -11,45 +11,43 @@ use crate::input::{Query, Reply};
 use crate::journal;
 use crate::roster::SessionId;
 
-/// The events of one journal commit, and what is owed once they are on disk.
+/// Events of one journal commit, with the replies that are due after it.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// In order.
     pub(crate) entries: Vec<Entry>,
-    /// Agents that get an acknowledgement.
+    /// Agents that receive an acknowledgement.
     pub(crate) acknowledge: BTreeSet<NodeId>,
-    /// Room that its evidence takes up.
+    /// Inbound permits of its evidence.
     pub(crate) permits: Vec<InboundPermit>,
-    /// Questions, answered when all events have been taken in.
+    /// Queries, answered after all events have been applied.
     pub(crate) queries: Vec<Query>,
-    /// Processes of ranks that its evidence reports as started.
+    /// Rank processes that its evidence reports as started.
     pub(crate) started: StartedProcesses,
 }
 
-/// One event on its way into the journal.
+/// Event with its journal entry.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// As it reads back from the journal.
+    /// Event as decoded from the entry.
     pub(crate) stamped: Stamped,
-    /// As the journal holds it.
+    /// Encoded journal entry.
     pub(crate) bytes: Vec<u8>,
-    /// What is owed.
+    /// Reply that is due after the event.
     pub(crate) after: After,
 }
 
-/// What is owed to somebody once an event has been taken in.
+/// Reply that is due after an event has been applied.
 #[derive(Debug)]
 pub(crate) enum After {
-    /// Nothing.
     Nothing,
-    /// The first message of a session, ahead of the orders that follow from the event.
+    /// First message of a session, sent before the orders that follow from the event.
     Welcome { node: NodeId, session: SessionId },
-    /// The answer to an operator.
+    /// Reply to an operator.
     Reply(Reply),
 }
 
 impl Batch {
-    /// Adds an event. Fails when it cannot be read back from what the journal would hold.
+    /// Adds an event. Fails if the event cannot be decoded from its encoded entry.
     pub(crate) fn push(&mut self, at: Timestamp, event: Event, after: After) -> Result<(), serde_json::Error> {
         let bytes = journal::encode(&Stamped { at, event })?;
         let stamped = journal::decode(&bytes)?;
@@ -57,7 +55,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Adds events that were held, where they can be written now; else they are held on.
+    /// Adds events that were held while the journal could not be written. An event that cannot be encoded is logged and
+    /// dropped.
     pub(crate) fn events(&mut self, held: Vec<Event>, at: Timestamp) {
         for event in held {
             if let Err(problem) = self.push(at, event, After::Nothing) {
@@ -66,7 +65,7 @@ impl Batch {
         }
     }
 
-    /// Takes the journal's part out.
+    /// Takes the encoded entries out for the journal.
     pub(crate) fn take_bytes(&mut self) -> Vec<Vec<u8>> {
         self.entries
             .iter_mut()

@@ -1,7 +1,8 @@
-//! The files that a person adds to the built-in catalogue: read when the controller starts and whenever that is asked for.
+//! Catalogue files that operators add to the built-in catalogue: read at the start of the controller and on every
+//! reload request.
 //!
-//! What is read goes into the journal as an event, so that the same events still give the same verdicts whatever becomes of
-//! the files. Files that cannot be used never get that far.
+//! Valid files are journalled as an event, so that the same events give the same verdicts even if the files change.
+//! Invalid files are not journalled.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -15,8 +16,7 @@ use tracing::{error, info};
 
 use crate::input::Input;
 
-/// Where the files are, and the door through which a running controller is asked to read them again. All clones are the same
-/// door.
+/// Paths of the catalogue files, and the reload signal of a running controller. Clones share the signal.
 #[derive(Clone, Default)]
 pub struct CatalogueFiles {
     paths: Vec<PathBuf>,
@@ -24,7 +24,6 @@ pub struct CatalogueFiles {
 }
 
 impl CatalogueFiles {
-    /// These files.
     pub fn new(paths: Vec<PathBuf>) -> Self {
         Self {
             paths,
@@ -32,19 +31,19 @@ impl CatalogueFiles {
         }
     }
 
-    /// The controller that was started with them reads them again; several calls in a row may be one reading.
+    /// Requests that the running controller read its files again; repeated requests may be combined into one.
     pub fn reload(&self) {
         self.again.notify_one();
     }
 
-    /// The files as they are now, once they hold together, and the version of the catalogue that they make.
+    /// Reads and validates the files; returns them with the version of the merged catalogue.
     pub(crate) fn read(&self) -> Result<(Vec<CatalogueFile>, String), CatalogueFilesError> {
         let (files, catalogue) = CatalogueFile::read(&self.paths, |path| std::fs::read_to_string(path))?;
         let version = catalogue.version();
         Ok((files, version))
     }
 
-    /// Reads again whenever that is asked for.
+    /// Reads the files again on every reload request.
     pub(crate) async fn follow(self, inputs: mpsc::Sender<Input>) -> Infallible {
         loop {
             self.again.notified().await;
@@ -52,7 +51,7 @@ impl CatalogueFiles {
             match spawn_blocking(move || again.read()).await {
                 Ok(Ok((files, version))) => {
                     info!(version, files = files.len(), "catalogue files read again");
-                    // Nobody listens only at the end.
+                    // The receiver is gone only when the controller stops.
                     let _ = inputs.send(Input::Catalogue { files, version }).await;
                 }
                 Ok(Err(problem)) => {
@@ -64,7 +63,7 @@ impl CatalogueFiles {
     }
 }
 
-/// Equal when the files are the same.
+/// Compares the paths only.
 impl PartialEq for CatalogueFiles {
     fn eq(&self, other: &Self) -> bool {
         self.paths == other.paths

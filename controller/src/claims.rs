@@ -1,4 +1,4 @@
-//! Claims of checkpoint folders, made before a submission is journaled ([`rankguard_checkpoint::claim`]).
+//! Claims of checkpoint folders, made before a submission is journalled ([`rankguard_checkpoint::claim`]).
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,18 +13,18 @@ use tokio::time::timeout;
 use tonic::{Code, Status};
 use tracing::warn;
 
-/// How long a claim may take that looks at its own folder alone.
+/// Time limit of a claim that reads its own folder only.
 const CLAIM_DEADLINE: Duration = Duration::from_secs(10);
-/// How long one may take that reads, links or copies a checkpoint.
+/// Time limit of a claim that reads, links or copies a checkpoint.
 const RESUME_DEADLINE: Duration = Duration::from_secs(600);
 
-/// Jobs that are being submitted: of two submissions of one name the second must not begin an attempt beside the first.
+/// Names of jobs that are being submitted: a second submission of a name must not begin an attempt beside the first.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct ClaimRegistry {
     jobs: Arc<Mutex<BTreeSet<JobId>>>,
 }
 
-/// Held while a submission claims its folder.
+/// Guard of a job name while its submission claims the folder.
 #[derive(Debug)]
 pub(crate) struct ClaimHold {
     registry: ClaimRegistry,
@@ -32,7 +32,7 @@ pub(crate) struct ClaimHold {
 }
 
 impl ClaimRegistry {
-    /// Holds the name of a job.
+    /// Reserves the name of a job.
     #[allow(clippy::result_large_err, reason = "the operator service answers with it")]
     pub(crate) fn hold(&self, job: &JobId) -> Result<ClaimHold, Status> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +106,8 @@ fn refusal(problem: &ClaimError) -> Status {
     }
 }
 
-/// Removes what a claim has written, where the submission was refused. One without an answer may still be journaled.
+/// Removes the records of a claim if the submission was refused. A submission without an answer may still be
+/// journalled, so its records remain.
 pub(crate) async fn undo(claimed: ClaimedFolder, refusal: &Status) {
     if refusal.code() == Code::DeadlineExceeded || refusal.code() == Code::Unavailable {
         return;

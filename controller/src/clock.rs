@@ -1,15 +1,15 @@
 //! The controller's clock: the wall clock at its start, carried on by the monotonic clock.
 //!
-//! It never runs backwards, not even across a restart on a machine whose wall clock was set back, so events are stamped
-//! in the order they were taken notice of and a timer can never be stuck behind a frozen clock. The price: a wall clock
-//! that is set while the controller runs is followed only after a restart. Agents measure their offset against this
-//! clock, so all evidence is on it too.
+//! The clock never runs backwards, not even across a restart on a machine with a wall clock that was set back, so
+//! events are stamped in the order of their arrival and no timer waits for a clock that stands still. The cost: a wall
+//! clock that is set while the controller runs takes effect only after a restart. Agents measure their offset against
+//! this clock, so all evidence is on it too.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rankguard_model::Timestamp;
 
-/// A clock; copies agree.
+/// Monotonic wall clock; copies agree.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     base: Timestamp,
@@ -17,7 +17,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock that shows at least `not_before`.
+    /// Creates a clock that shows at least `not_before`.
     pub(crate) fn start(not_before: Timestamp) -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
@@ -26,7 +26,6 @@ impl Clock {
         }
     }
 
-    /// The moment.
     pub(crate) fn now(&self) -> Timestamp {
         self.base.after(self.started.elapsed())
     }

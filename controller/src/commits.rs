@@ -1,9 +1,9 @@
-//! The executor of commits: finds what can be committed, writes manifests, removes what retention no longer keeps, and checks
-//! checkpoints that a node has reported damaged. All of it on blocking threads.
+//! Commit executor: lists shards, writes manifests, removes checkpoints that retention does not keep, and checks
+//! checkpoints that a node reported as damaged. All file access runs on blocking threads.
 //!
-//! In one store one thread works at a time ([`StoreTurns`]): a commit ends the collection that runs there and waits for it, so that
-//! no collection with an older list of checkpoints to keep runs beside a newer commit. A thread that is given up at its deadline
-//! keeps its turn until it has ended, and changes nothing after the call that it hangs in.
+//! One thread at a time works in a store ([`StoreTurns`]): a commit stops the running collection and waits for it, so
+//! that no collection with an older retained set runs beside a newer commit. A thread that exceeds its deadline retains
+//! its turn until it ends, and changes nothing after the call in which it hangs.
 
 mod check;
 mod collect;
@@ -25,35 +25,36 @@ use tracing::{info, warn};
 use self::collect::Collection;
 use self::turns::{StoreTurn, StoreTurns, TurnGuard};
 
-/// How long a store may take. Then the checkpoint counts as void; should its manifest appear later after all, it is a
-/// whole checkpoint that was not reported, and never a wrong one.
+/// Time limit of a commit. Then the checkpoint counts as void; if its manifest appears later, it is a complete
+/// checkpoint that was not reported, never a corrupt one.
 const COMMIT_DEADLINE: Duration = Duration::from_secs(60);
 
-/// How long it may take to look what is there: a job waits for it to start.
+/// Time limit of a store listing, for which a job start waits.
 const FIND_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Differences between replicas that one commit reports: the first name the machine, more say nothing new.
+/// Differences between replicas that one commit reports: the first ones identify the machine, further ones add no
+/// information.
 const DIFFERENCES_MAX: usize = 16;
 
-/// Commits that are being carried out (the brain asks for one a job at a time, so there are no more than jobs), collections (one a
-/// store) and checks (one a checkpoint).
+/// Running commits (the decision core requests one at a time per job), collections (one per store) and checks (one per
+/// checkpoint).
 #[derive(Debug, Default)]
 pub(crate) struct Commits {
     running: JoinSet<Ended>,
     turns: StoreTurns,
 }
 
-/// A task that has ended.
+/// Result of a task.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "commits are few and their ends are moved once")]
 enum Ended {
-    /// With an answer for the brain, and what is to be removed after it.
+    /// Event for the decision core, with the collection to start after it.
     Answered(Event, Option<Collection>),
-    /// A collection.
+    /// End of a collection.
     Collected,
 }
 
-/// What one commit is to do.
+/// Parameters of one commit.
 #[derive(Debug)]
 struct CommitTask {
     store: String,
@@ -66,7 +67,7 @@ struct CommitTask {
 }
 
 impl Commits {
-    /// Begins a commit; its outcome comes from [`next`](Self::next). The collection that runs in the same store is ended.
+    /// Starts a commit; [`next`](Self::next) returns its outcome. The running collection in the same store is stopped.
     pub(crate) fn start(&mut self, store: String, manifest: Manifest, keep: u32, pinned: Vec<CheckpointId>) {
         self.start_within(store, manifest, keep, pinned, COMMIT_DEADLINE);
     }
@@ -91,23 +92,22 @@ impl Commits {
         }));
     }
 
-    /// Looks what an ended generation has left in a store, of later steps than one; the answer comes from
-    /// [`next`](Self::next).
+    /// Starts a listing of the shards that an ended generation left in a store for steps later than a given one;
+    /// [`next`](Self::next) returns the result.
     pub(crate) fn find(&mut self, store: String, job: JobId, generation: Generation, left: (Generation, Option<Step>)) {
         self.running
             .spawn(async move { Ended::Answered(find(store, job, generation, left).await, None) });
     }
 
-    /// Reads a checkpoint that a node has reported damaged; the answer comes from [`next`](Self::next). Nothing is removed from the
-    /// store before the next commit: the job may have to go back to an older checkpoint.
+    /// Starts a check of a checkpoint that a node reported as damaged; [`next`](Self::next) returns the result. Nothing
+    /// is removed from the store before the next commit, because the job may have to return to an older checkpoint.
     pub(crate) fn check(&mut self, store: String, job: JobId, id: CheckpointId, chunk: Option<ChunkName>) {
         self.turns.of(&store).end_collections();
         self.running
             .spawn(async move { Ended::Answered(check::check(store, job, id, chunk).await, None) });
     }
 
-    /// The outcome of the next commit, look or check that ends; waits for ever while there is none. Loses nothing when it is
-    /// dropped.
+    /// Returns the outcome of the next commit, listing or check that ends; pending while there is none. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Event {
         loop {
             match self.running.join_next().await {
@@ -121,7 +121,7 @@ impl Commits {
                     return event;
                 }
                 Some(Ok(Ended::Collected)) => {}
-                // The tasks catch the panics of their threads and have none of their own.
+                // The tasks catch the panics of their threads and do not panic themselves.
                 Some(Err(problem)) => warn!(%problem, "a commit ended without an outcome"),
                 None => std::future::pending().await,
             }
@@ -210,7 +210,7 @@ async fn carry_out(task: CommitTask) -> Ended {
     }
 }
 
-/// Gives the turn back with the outcome; a thread that is not waited for any more keeps it until it ends.
+/// Returns the turn with the outcome; a thread that is no longer awaited retains its turn until it ends.
 async fn commit_thread(
     store: String,
     manifest: Manifest,
@@ -220,8 +220,8 @@ async fn commit_thread(
     spawn_blocking(move || (commit(&store, &manifest, &given_up), guard)).await
 }
 
-/// Commits, then compares replicas. What fails after the commit refuses nothing. Gives the first differences between replicas
-/// that must be equal.
+/// Commits, then compares replicas. A failure after the commit refuses nothing. Returns the first differences between
+/// replicas that must be equal.
 fn commit(store: &str, manifest: &Manifest, given_up: &AtomicBool) -> Result<Vec<Difference>, String> {
     let store = Store::open(store).map_err(|e| with_causes(&e))?;
     let committed = store.commit_unless(manifest, &|| given_up.load(Ordering::SeqCst));
@@ -237,7 +237,7 @@ fn commit(store: &str, manifest: &Manifest, given_up: &AtomicBool) -> Result<Vec
     })
 }
 
-/// Boxes that several ranks hold and whose chunks differ, the first few.
+/// Returns the first boxes that several ranks hold with differing chunks.
 fn differing(indexes: &[ShardIndex]) -> Vec<Difference> {
     let replicas = indexes.iter().flat_map(|index| {
         let chunking = index.chunking();

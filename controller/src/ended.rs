@@ -1,12 +1,12 @@
-//! How a controller's life ended well.
+//! Report of a clean shutdown.
 
 use std::net::SocketAddr;
 
-/// What can be said of a controller that was asked to stop and did.
+/// Report of a controller that stopped on request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// Where it listened.
+    /// Address on which it listened.
     pub address: SocketAddr,
-    /// Events in its journal, those of earlier lives included.
+    /// Events in its journal, including those of earlier starts.
     pub events: u64,
 }

@@ -1,18 +1,18 @@
-//! Limits of one piece of evidence: long texts are cut, and what names things by megabytes is not taken.
+//! Size limits of evidence: long texts are truncated, and evidence with names beyond the limit is refused.
 //!
-//! Agents keep these limits by themselves. What comes in beyond them is the work of a faulty or hostile peer, and would otherwise
-//! stay in the journal, in cases and in memory.
+//! Agents observe these limits themselves. Larger evidence comes from a faulty or hostile peer, and would otherwise
+//! remain in the journal, in cases and in memory.
 
 use rankguard_model::{Body, Entity, Evidence, Fields, Mark};
 
 /// Text of a line or a reason, bytes.
 const TEXT_BYTES: usize = 8 << 10;
-/// Lines around a line, and their bytes together.
+/// Context lines, and their bytes in total.
 const CONTEXT_LINES: usize = 256;
 const CONTEXT_BYTES: usize = 64 << 10;
-/// A flight-recorder dump, bytes. A dump that was cut is no dump, so a longer one is refused.
+/// Flight recorder dump, bytes. A truncated dump cannot be parsed, so a longer one is refused.
 const DUMP_BYTES: usize = 256 << 10;
-/// Marks of one piece of evidence, fields of a mark, bytes of a field.
+/// Classifications of one piece of evidence, fields of a classification, bytes of a field.
 const MARKS: usize = 32;
 const FIELDS: usize = 64;
 const FIELD_BYTES: usize = 2 << 10;
@@ -21,7 +21,7 @@ pub(crate) const NAME_BYTES: usize = 256;
 /// Entries of a preflight's environment and failed checks.
 const ENTRIES: usize = 1_024;
 
-/// The evidence with long texts cut, or why it is not taken.
+/// Returns the evidence with long texts truncated, or the reason to refuse it.
 pub(crate) fn limit_evidence(mut evidence: Evidence) -> Result<Evidence, String> {
     check_names(&evidence)?;
     limit_body(&mut evidence.body)?;
@@ -32,7 +32,7 @@ pub(crate) fn limit_evidence(mut evidence: Evidence) -> Result<Evidence, String>
     Ok(evidence)
 }
 
-/// Whether a name is short enough to be kept wherever it is used.
+/// Checks that a name is at most [`NAME_BYTES`] long.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<(), String> {
     if name.len() > NAME_BYTES {
         return Err(format!(
@@ -133,7 +133,7 @@ fn limit_body(body: &mut Body) -> Result<(), String> {
     Ok(())
 }
 
-/// Keeps the lines nearest to the line they surround: the last ones.
+/// Retains the context lines nearest to the line: the last ones.
 fn limit_context(context: &mut Vec<String>) {
     let mut room = CONTEXT_BYTES;
     let mut kept = 0;
@@ -172,7 +172,7 @@ fn cut_some(text: &mut Option<String>) {
     }
 }
 
-/// Cuts a text at a character and notes how much is missing.
+/// Truncates a text at a character boundary and appends the number of missing bytes.
 fn cut(text: &mut String, most: usize) {
     if text.len() <= most {
         return;

@@ -1,4 +1,4 @@
-//! What the controller knows of its own health, for `/healthz`, `/readyz` and `/metrics`.
+//! Health of the controller for `/healthz`, `/readyz` and `/metrics`.
 
 mod http;
 
@@ -13,34 +13,34 @@ use crate::inbound::{INBOUND_BYTES_MAX, InboundBudget};
 
 pub(crate) use http::{Serving, serve};
 
-/// The loop makes a turn at least this often, also when nothing happens.
+/// Longest interval between two turns of the event loop, also when nothing happens.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
-/// Without a turn for so long the loop counts as stuck: a commit on a slow disk may take seconds.
+/// Time without a turn after which the event loop counts as stuck; a commit on a slow disk may take seconds.
 const STUCK_AFTER: Duration = Duration::from_secs(15);
 
-/// The view that the loop renews and the outlet reads; copies agree.
+/// Health view that the event loop updates and the HTTP endpoint reads; clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Health(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     started: Instant,
-    /// Milliseconds from `started` to the loop's last turn.
+    /// Milliseconds from `started` to the latest turn of the event loop.
     turned_ms: AtomicU64,
     inbound: InboundBudget,
     view: Mutex<HealthView>,
 }
 
-/// What the loop knows.
+/// Health values of the event loop.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct HealthView {
-    /// Why the journal is not written; absent while all is well.
+    /// Cause of the degraded mode; absent while the journal can be written.
     pub(crate) failure: Option<String>,
     pub(crate) entries: u64,
     pub(crate) journal_bytes: u64,
     /// Entry time of the newest snapshot.
     pub(crate) snapshot_at: Option<Timestamp>,
-    /// How long the loop stood still for the last copy of the state.
+    /// Pause of the event loop for the latest copy of the state.
     pub(crate) snapshot_pause: Duration,
     pub(crate) sessions: usize,
     pub(crate) nodes: usize,
@@ -49,9 +49,9 @@ pub(crate) struct HealthView {
     /// Closed cases and finished jobs that retention removed from memory.
     pub(crate) cases_removed: u64,
     pub(crate) jobs_removed: u64,
-    /// Batches of evidence and commands that were not taken because the journal could not be written.
+    /// Batches of evidence and commands that were refused because the journal could not be written.
     pub(crate) refused: u64,
-    /// Evidence that its session had no right to submit, over all nodes (RG-13).
+    /// Evidence refused by authorisation, over all nodes (RG-13).
     pub(crate) refused_evidence: u64,
     pub(crate) now: Timestamp,
 }
@@ -66,13 +66,12 @@ impl Health {
         }))
     }
 
-    /// The loop made a turn.
+    /// Records a turn of the event loop.
     pub(crate) fn turn(&self) {
         let elapsed = u64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.0.turned_ms.store(elapsed, Ordering::Relaxed);
     }
 
-    /// Renews what the loop knows.
     pub(crate) fn renew(&self, view: HealthView) {
         *self.0.view.lock().unwrap_or_else(PoisonError::into_inner) = view;
     }
@@ -81,13 +80,13 @@ impl Health {
         self.0.view.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Time since the loop's last turn.
+    /// Returns the time since the latest turn.
     fn silence(&self) -> Duration {
         let turned = Duration::from_millis(self.0.turned_ms.load(Ordering::Relaxed));
         self.0.started.elapsed().saturating_sub(turned)
     }
 
-    /// Whether the loop runs; an error names the time since when it does not.
+    /// Returns an error with the time since the latest turn if the event loop is stuck.
     fn live(&self) -> Result<(), String> {
         let silence = self.silence();
         if silence > STUCK_AFTER {
@@ -96,13 +95,13 @@ impl Health {
         Ok(())
     }
 
-    /// Whether evidence and commands are taken.
+    /// Returns an error if the event loop is stuck or the journal cannot be written.
     fn ready(&self) -> Result<(), String> {
         self.live()?;
         self.view().failure.map_or(Ok(()), Err)
     }
 
-    /// The numbers in the Prometheus text format.
+    /// Formats the metrics in the Prometheus text format.
     fn metrics(&self) -> String {
         let view = self.view();
         let mut page = String::new();
@@ -115,7 +114,7 @@ impl Health {
         page
     }
 
-    /// Name, meaning and value of each number; names of counters end in `_total`.
+    /// Returns name, help text and value of each metric; names of counters end in `_total`.
     fn numbers(&self, view: &HealthView) -> Vec<(&'static str, &'static str, f64)> {
         let flag = |is_set: bool| f64::from(u8::from(is_set));
         let refused = self.0.inbound.refused() + view.refused;

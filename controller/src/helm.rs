@@ -1,11 +1,12 @@
-//! The loop: select, journal, apply. It owns the state.
+//! Event loop: select, journal, apply. It owns the state.
 //!
-//! `select` only names what happened; `apply` never waits. Between them stands the one wait that everything else hangs
-//! on: the commit of the journal. What comes in meanwhile queues up and shares the next commit, up to a number of bytes.
+//! `select` only returns the next wake-up; `apply` never waits. Between them is the step on which everything else
+//! waits: the commit of the journal. Inputs that arrive meanwhile are queued and share the next commit, up to a number
+//! of bytes.
 //!
-//! When the journal cannot be written ([`crate::keeper`]), the loop decides nothing: timers and the check of silent nodes stand
-//! still, evidence is not acknowledged, commands are refused, and internal events are held. When it can be written again, the
-//! sessions are closed, so that agents join anew and send again what was not acknowledged.
+//! While the journal cannot be written ([`crate::keeper`]), no decision is made: timers and the liveness check stand
+//! still, evidence is not acknowledged, commands are refused, and internal events are held. When it can be written
+//! again, the sessions are closed, so that agents join again and resend what was not acknowledged.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -39,73 +40,73 @@ use crate::submission;
 use crate::timers::Timers;
 use crate::witnesses::WitnessBoard;
 
-/// Longest sleep while no alarm is set.
+/// Longest sleep while no timer is set.
 const NO_ALARM: Duration = Duration::from_secs(3_600);
 
-/// Names that the shell remembers more than the state does.
+/// Names that `acknowledged` may hold beyond those of the state.
 const FORGOTTEN_NAMES_MAX: usize = 4_096;
 
-/// Everything that can wake the loop.
+/// Reason for a wake-up of the event loop.
 #[derive(Debug)]
 enum Happened {
-    /// The loop began.
+    /// The event loop started.
     Started,
-    /// Sessions or operators said something.
+    /// Inputs of sessions or operators arrived.
     Inputs(Vec<Input>),
-    /// A commit ended.
+    /// A commit, listing or check ended.
     CommitEnded(Box<Event>),
-    /// An alarm is due.
+    /// A timer is due.
     AlarmDue,
-    /// It is time to look for silent nodes.
+    /// The liveness check is due.
     LivenessDue,
-    /// Replayed evidence or inputs are waiting, or a slice of the journal's upkeep.
+    /// Replayed evidence, inputs or a slice of journal maintenance are waiting.
     Behind,
     /// A snapshot is encoded.
     Encoded,
-    /// It is time to try to write the journal again.
+    /// The next attempt to write the journal is due.
     RecoveryDue,
-    /// It is time to show that the loop runs.
+    /// The health heartbeat is due.
     HeartbeatDue,
-    /// The controller is asked to end.
+    /// Shutdown was requested.
     Stop,
 }
 
-/// The loop and all that it owns.
+/// Event loop with everything it owns.
 pub(crate) struct Helm {
     clock: Clock,
     state: State,
     keeper: Keeper,
-    /// When the last event was stamped.
+    /// Time of the last event.
     last: Timestamp,
     inputs: mpsc::Receiver<Input>,
-    /// Inputs that are for the next commit: this one has enough.
+    /// Inputs for the next commit: the current one has reached its byte limit.
     pending: VecDeque<Input>,
     roster: Roster,
     acknowledged: Acknowledged,
     name_conflicts: NameConflicts,
     witnesses: WitnessBoard,
-    /// Whether a liveness check was made since the witnesses were last sent.
+    /// True if a liveness check was made since the witnesses were last sent.
     witnesses_are_due: bool,
     liveness: Arc<Liveness>,
     liveness_check: Interval,
     timers: Timers,
-    /// No alarm fires before: agents that were not listened to get time to report first.
+    /// Earliest time for timers after degraded mode: agents get time to report first.
     timers_from: Timestamp,
     commits: Commits,
-    /// Events that could not be written; they are taken in when that is possible again.
+    /// Events that could not be written; they are journalled when that is possible again.
     held: Vec<Event>,
     recovery: Interval,
     heartbeat: Interval,
     health: Health,
     refused: u64,
-    /// Where it takes replays only.
+    /// Present in a replay-only controller.
     replay: Option<Replay>,
-    /// The name of this start; a replay has none.
+    /// Id of this controller start; absent in a replay.
     life: Option<u64>,
 }
 
 impl Helm {
-    /// A loop over a replayed state.
+    /// Creates an event loop over a restored state.
     pub(crate) fn new(
         clock: Clock,
         opened: Opened,
@@ -148,8 +149,8 @@ impl Helm {
         }
     }
 
-    /// Runs until it is asked to stop; gives the number of journalled events. Inputs that wait at that moment were
-    /// never acknowledged and come again in the next life.
+    /// Runs until `stop` is ready; returns the number of journalled events. Inputs that wait at that time were never
+    /// acknowledged and are sent again to the next controller.
     pub(crate) async fn run(mut self, mut stop: Pin<&mut impl Future<Output = ()>>) -> Result<u64, ControllerError> {
         let mut happened = Happened::Started;
         loop {
@@ -183,9 +184,9 @@ impl Helm {
         let mut inputs = Vec::new();
         tokio::select! {
             () = stop => Happened::Stop,
-            // No more is taken in meanwhile: senders wait.
+            // No further input is received meanwhile: senders wait.
             () = std::future::ready(()), if is_behind => Happened::Behind,
-            // The senders outlive the loop, so at least one input has come.
+            // The senders outlive the loop, so at least one input was received.
             _ = self.inputs.recv_many(&mut inputs, INPUTS_MAX), if !is_behind => Happened::Inputs(inputs),
             event = self.commits.next() => Happened::CommitEnded(Box::new(event)),
             () = sleep(alarm), if is_writable => Happened::AlarmDue,
@@ -197,7 +198,7 @@ impl Helm {
         }
     }
 
-    /// What happened, as events. `None` when it is the end.
+    /// Converts a wake-up to a batch of events. Returns `None` on shutdown.
     fn take(&mut self, happened: Happened) -> Option<Batch> {
         let now = self.now();
         let mut intake = Intake {
@@ -237,7 +238,7 @@ impl Helm {
                 intake.close_overdue();
                 for event in intake.liveness.take_fallen(now) {
                     if let Event::NodeFellSilent { node, .. } = &event {
-                        // Should it speak again, it joins anew, and the brain hears of it.
+                        // If the node reports again, it joins again, and the decision core receives the join.
                         intake
                             .roster
                             .close(node, Status::unavailable("silent for too long; join again"));
@@ -278,8 +279,8 @@ impl Helm {
         Some(intake.batch)
     }
 
-    /// Puts a batch on disk, and a slice of the journal's upkeep. None when it could not be written and was given up. The thread
-    /// borrows nothing: the loop goes in with the journal and comes out with it.
+    /// Writes a batch and a slice of journal maintenance. Returns `None` for the batch if it could not be written. The
+    /// thread borrows nothing: the keeper moves in and out.
     async fn commit(mut self, mut batch: Batch) -> Result<(Self, Option<Batch>), ControllerError> {
         let bytes = batch.take_bytes();
         if bytes.is_empty() && !self.keeper.has_upkeep() {
@@ -298,7 +299,7 @@ impl Helm {
             return Ok((self, Some(batch)));
         }
         if let Some(failure) = self.keeper.failure().filter(|_| self.replay.is_some()) {
-            // A replay can begin anew, and no job depends on it.
+            // A replay can be restarted, and no job depends on it.
             return Err(ControllerError::Degraded {
                 problem: failure.to_owned(),
             });
@@ -307,7 +308,7 @@ impl Helm {
         Ok((self, None))
     }
 
-    /// Gives up a batch that is not in the journal: nothing of it has happened.
+    /// Drops a batch that could not be journalled: none of its events took effect.
     fn give_up(&mut self, batch: Batch) {
         let why = self
             .keeper
@@ -320,7 +321,7 @@ impl Helm {
             match after {
                 After::Reply(reply) => {
                     self.refused += 1;
-                    // An operator who has gone away does not wait for the answer.
+                    // The operator may have disconnected.
                     let _ = reply.send(Err(Refusal::Unavailable(why.clone())));
                 }
                 After::Welcome { node, .. } => self.roster.close(&node, Status::unavailable(why.clone())),
@@ -332,7 +333,7 @@ impl Helm {
         batch.queries.into_iter().for_each(|query| self.answer(query, now));
     }
 
-    /// Tries to write the journal again.
+    /// Retries to write the journal.
     async fn recover(mut self) -> Result<Self, ControllerError> {
         let mut keeper = self.keeper;
         let tried = spawn_blocking(move || {
@@ -355,7 +356,7 @@ impl Helm {
     }
 
     fn renew_health(&mut self) {
-        // The state forgets names without end.
+        // The state drops names over time.
         if self.acknowledged.len() > self.state.all_acknowledged().len() + FORGOTTEN_NAMES_MAX {
             self.acknowledged.clone_from(self.state.all_acknowledged());
         }
@@ -382,7 +383,7 @@ impl Helm {
         let position = self.keeper.entries();
         for Entry { stamped, after, .. } in batch.entries {
             self.last = stamped.at;
-            // As they were before this join.
+            // Epochs before this join.
             let epochs = match &after {
                 After::Welcome { node, .. } => self.known_epochs(node),
                 _ => Vec::new(),
@@ -401,7 +402,7 @@ impl Helm {
             }
             actions.into_iter().for_each(|action| self.act(action));
             if let After::Reply(reply) = after {
-                // An operator who has gone away does not wait for the answer.
+                // The operator may have disconnected.
                 let _ = reply.send(Ok(()));
             }
         }
@@ -417,14 +418,14 @@ impl Helm {
         batch.queries.into_iter().for_each(|query| self.answer(query, now));
     }
 
-    /// The epochs of a node's spool that its newest join has reported.
+    /// Returns the spool epochs that the newest join of a node reported.
     fn known_epochs(&self, node: &NodeId) -> Vec<v1::SpoolEpoch> {
         let known = self.state.fleet().get(node);
         let epochs = known.map(|node| node.info.history.epochs.iter());
         epochs.into_iter().flatten().map(Into::into).collect()
     }
 
-    /// The moment: that of the evidence, where it is replayed.
+    /// Returns the current time; in a replay the time of the evidence.
     fn now(&self) -> Timestamp {
         self.replay.as_ref().map_or_else(|| self.clock.now(), Replay::now)
     }
@@ -463,7 +464,7 @@ impl Helm {
     }
 
     fn answer(&self, query: Query, now: Timestamp) {
-        // Whoever asked may have gone away; then there is nobody to tell.
+        // The client may have disconnected; then the reply is dropped.
         match query {
             Query::Status(reply) => {
                 let mut view = self.state.status(now);

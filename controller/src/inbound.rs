@@ -1,7 +1,7 @@
-//! What agents may have waiting in the controller: one batch of evidence a session, and a number of bytes for all sessions.
+//! Inbound limits: one batch of evidence per session, and a number of bytes for all sessions.
 //!
-//! A session reads its next batch only when the one before is in the journal or was dropped. So each commit has at most one batch
-//! of a session, however much it sends, and an agent that sends faster than that is held up by its own stream.
+//! A session reads its next batch only after the one before is journalled or dropped. So each commit holds at most one
+//! batch of a session, and an agent that sends faster is slowed down by its own stream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,19 +10,19 @@ use rankguard_proto::v1;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 
-/// Largest message of an agent, bytes. Agents send at most [`rankguard_proto::EVIDENCE_BATCH_BYTES`] in a batch; older ones send
-/// more when pieces are large.
+/// Largest message of an agent, bytes. Agents send at most [`rankguard_proto::EVIDENCE_BATCH_BYTES`] in a batch; older
+/// ones send more when single pieces are large.
 pub(crate) const AGENT_MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// Pieces of evidence in one message.
 const BATCH_PIECES_MAX: usize = 4_096;
-/// What a piece costs besides its bytes on the wire: it takes more memory than its message.
+/// Overhead of one piece of evidence in memory, bytes, on top of its bytes on the wire.
 const PIECE_BYTES: usize = 1 << 10;
 /// Bytes of batches of all sessions that wait or are being written. When they are used up, sessions wait.
 pub(crate) const INBOUND_BYTES_MAX: usize = 48 << 20;
 /// Bytes of batches in one commit; the rest waits for the next.
 pub(crate) const COMMIT_BYTES_MAX: usize = 8 << 20;
 
-/// The budget that all sessions share.
+/// Byte budget shared by all sessions.
 #[derive(Debug, Clone)]
 pub(crate) struct InboundBudget {
     bytes: Arc<Semaphore>,
@@ -38,24 +38,24 @@ impl Default for InboundBudget {
     }
 }
 
-/// The share of one session.
+/// Budget of one session.
 #[derive(Debug)]
 pub(crate) struct SessionBudget {
     all: InboundBudget,
     own: Arc<Semaphore>,
 }
 
-/// The right to have a batch in the controller; given back when it is dropped.
+/// Permit for one batch in the controller; released when dropped.
 #[derive(Debug)]
 pub(crate) struct InboundPermit {
-    /// Bytes of the batch, as they count.
+    /// Accounted bytes of the batch.
     pub(crate) bytes: usize,
     _all: Option<OwnedSemaphorePermit>,
     _own: Option<OwnedSemaphorePermit>,
 }
 
 impl InboundBudget {
-    /// The share of a new session.
+    /// Creates the budget of a new session.
     pub(crate) fn session(&self) -> SessionBudget {
         SessionBudget {
             all: self.clone(),
@@ -63,19 +63,20 @@ impl InboundBudget {
         }
     }
 
-    /// Bytes that wait or are being written.
+    /// Returns the bytes of batches that wait or are being written.
     pub(crate) fn used(&self) -> usize {
         INBOUND_BYTES_MAX - self.bytes.available_permits()
     }
 
-    /// Batches that were refused for their size.
+    /// Returns the number of batches that were refused because of their size.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
     }
 }
 
 impl SessionBudget {
-    /// Waits until the session's last batch is done and there is room for this one. A batch of too many pieces is refused.
+    /// Waits until the session's previous batch is done and there is room for this one. A batch of too many pieces is
+    /// refused.
     pub(crate) async fn admit(&self, batch: &v1::EvidenceBatch, wire_bytes: usize) -> Result<InboundPermit, Status> {
         let pieces = batch.evidence.len();
         if pieces > BATCH_PIECES_MAX {
@@ -102,7 +103,7 @@ impl SessionBudget {
 
 #[cfg(test)]
 impl InboundPermit {
-    /// One that counts for nothing.
+    /// Creates a permit without accounting.
     pub(crate) fn free() -> Self {
         Self {
             bytes: 0,

@@ -1,4 +1,4 @@
-//! What reaches the task that owns the state: from sessions and from operators.
+//! Inputs of the event loop, from sessions and operators.
 
 use rankguard_faults::CatalogueFile;
 use rankguard_model::{
@@ -9,11 +9,11 @@ use tokio::sync::oneshot;
 use crate::inbound::InboundPermit;
 use crate::roster::{Link, SessionId};
 
-/// Inputs that wait for the owner of the state. When it is full, senders wait: an agent's stream then backs up into the
-/// agent's spool, an operator's call runs into its deadline.
+/// Inputs that may wait for the event loop. When the queue is full, senders wait: an agent's stream then backs up into
+/// the agent's spool, and an operator's call runs into its deadline.
 pub(crate) const INPUTS_MAX: usize = 256;
 
-/// Something that a session or an operator says.
+/// Input from a session or an operator.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// An agent opened a session.
@@ -22,31 +22,31 @@ pub(crate) enum Input {
         info: NodeInfo,
         link: Link,
     },
-    /// A session brought evidence, in the order of its sequence.
+    /// A session sent evidence, in the order of its sequence numbers.
     Evidence {
         session: SessionId,
         node: NodeId,
         evidence: Vec<Evidence>,
-        /// Held until the evidence is in the journal, or dropped.
+        /// Held until the evidence is journalled or dropped.
         permit: InboundPermit,
     },
-    /// A session ended.
+    /// A session ended by itself.
     Left { session: SessionId, node: NodeId },
-    /// Files besides the built-in catalogue were read, and hold together as this version.
+    /// Additional catalogue files were read; the merged catalogue is valid and has this version.
     Catalogue { files: Vec<CatalogueFile>, version: String },
-    /// An operator wants something done.
+    /// Command of an operator.
     Command { command: Command, reply: Reply },
-    /// An operator asks.
+    /// Query of an operator.
     Query(Query),
 }
 
-/// What an operator wants done.
+/// Command of an operator.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "commands are few and are moved once")]
 pub(crate) enum Command {
     Submit {
         spec: JobSpec,
-        /// Its claim of its checkpoint folder, where it has one.
+        /// Claim of its checkpoint folder; absent for a job without checkpoints.
         claim: Option<Box<StoreClaim>>,
     },
     Cancel {
@@ -72,28 +72,28 @@ pub(crate) enum Command {
     },
 }
 
-/// Where the answer to a command goes, once what follows from it has been ordered.
+/// Reply channel of a command; the reply is sent after the resulting actions were started.
 pub(crate) type Reply = oneshot::Sender<Result<(), Refusal>>;
 
-/// Why a command is not carried out.
+/// Reason to refuse a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// There is something of that name already.
+    /// The name exists already.
     Exists(String),
-    /// There is nothing of that name.
+    /// The name does not exist.
     Absent(String),
-    /// It makes no sense.
+    /// The command is invalid.
     Invalid(Vec<String>),
     /// The journal cannot be written.
     Unavailable(String),
 }
 
-/// What an operator asks, and where the answer goes.
+/// Query of an operator, with its reply channel.
 #[derive(Debug)]
 pub(crate) enum Query {
     Status(oneshot::Sender<StatusView>),
     Cases(oneshot::Sender<Vec<Case>>),
     Case(CaseId, oneshot::Sender<Option<Case>>),
-    /// Whether a submission may have its name, and the newest generation that is known of it.
+    /// Checks that a submission may use its name; returns the newest known generation of that name.
     Name(Box<JobSpec>, oneshot::Sender<Result<Generation, Refusal>>),
 }

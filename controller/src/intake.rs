@@ -1,4 +1,4 @@
-//! Inputs become events here: duplicates are dropped, holes are named, commands are judged.
+//! Conversion of inputs to events: drops duplicates, reports sequence gaps and validates commands.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use crate::name_conflicts::NameConflicts;
 use crate::roster::{Link, Roster, SessionId};
 use crate::submission;
 
-/// The newest sequence of each node that is journalled, or will be with the batch in hand.
+/// Newest sequence number of each node that is journalled, or will be with the current batch.
 pub(crate) type Acknowledged = BTreeMap<NodeId, Sequence>;
 
-/// One batch in the making.
+/// Builder of one batch.
 pub(crate) struct Intake<'a> {
     pub(crate) state: &'a State,
     pub(crate) roster: &'a mut Roster,
@@ -32,7 +32,7 @@ pub(crate) struct Intake<'a> {
 }
 
 impl Intake<'_> {
-    /// Takes one input in.
+    /// Converts one input.
     pub(crate) fn take(&mut self, input: Input) {
         match input {
             Input::Joined { session, info, link } => self.join(session, info, link),
@@ -42,7 +42,7 @@ impl Intake<'_> {
                 evidence,
                 permit,
             } => {
-                // An agent that has opened another session sends this again there.
+                // An agent that has opened another session resends this evidence there.
                 if self.roster.is_current(&node, session) {
                     evidence.into_iter().for_each(|one| self.evidence(one));
                     self.batch.acknowledge.insert(node);
@@ -60,8 +60,8 @@ impl Intake<'_> {
         }
     }
 
-    /// An agent joins. A second one under the name of an agent that lives is refused: they would take the session from each other
-    /// for ever. One that was started anew joins when the session of the one before has ended, or that one is silent.
+    /// Handles a join. A second agent under the name of a live one is refused: the two would replace each other's
+    /// session in turn. A restarted agent joins once the session of its predecessor has ended or is silent.
     fn join(&mut self, session: SessionId, info: NodeInfo, link: Link) {
         let node = info.node.clone();
         let is_other = self.roster.is_held_by_other(&node, &info.incarnation);
@@ -71,7 +71,7 @@ impl Intake<'_> {
                 "node {node} has an agent already, which is alive: stop one of the two, or give this one a name of its own \
                  (--node, agent.node)"
             );
-            // Its session may have ended meanwhile.
+            // The session may have ended meanwhile.
             let _ = link.close.send(Status::already_exists(reason));
             return;
         }
@@ -82,7 +82,7 @@ impl Intake<'_> {
         self.event(Event::NodeJoined { info }, After::Welcome { node, session });
     }
 
-    /// A session ended by itself. One that another session of the node has replaced is no news.
+    /// Handles the end of a session. The end of a session that another one has replaced is ignored.
     fn leave(&mut self, session: SessionId, node: NodeId) {
         let is_current = self.roster.is_current(&node, session);
         self.roster.leave(&node, session);
@@ -91,8 +91,8 @@ impl Intake<'_> {
         }
     }
 
-    /// Closes the sessions of nodes that speak but count as lost because they did not end old ranks in time: when they join
-    /// anew, they are fenced.
+    /// Closes the sessions of nodes that send messages but count as lost, because they did not end old ranks in time:
+    /// they are fenced when they join again.
     pub(crate) fn close_overdue(&mut self) {
         let overdue = |(name, node): &(&NodeId, &rankguard_core::Node)| {
             node.lost_since.is_some() && !node.fences.is_empty() && self.roster.is_seated(name)
@@ -110,7 +110,7 @@ impl Intake<'_> {
         }
     }
 
-    /// Records once that an agent knows entries which this journal does not have.
+    /// Records once that an agent knows journal entries that this journal lacks.
     fn compare_journal(&mut self, info: &NodeInfo) {
         let lives = self.state.lives();
         let Some(mark) = info.history.journal else { return };
@@ -120,14 +120,14 @@ impl Intake<'_> {
         }
     }
 
-    /// Takes in something that happened.
+    /// Adds an event; one that cannot be encoded is logged and dropped.
     pub(crate) fn event(&mut self, event: Event, after: After) {
         if let Err(problem) = self.batch.push(self.now, event, after) {
             error!(%problem, "an event cannot be written to the journal and is dropped");
         }
     }
 
-    /// One piece of evidence: each sequence number goes on once, and a number that never came is named (RG-4).
+    /// Adds evidence: each sequence number is added once, and skipped numbers are reported as a gap (RG-4).
     pub(crate) fn evidence(&mut self, evidence: Evidence) {
         let EvidenceId { node, seq } = evidence.id.clone();
         let newest = self.acknowledged.get(&node).copied().unwrap_or_default();
@@ -135,7 +135,7 @@ impl Intake<'_> {
             return;
         }
         if seq > newest.next() {
-            // A stream keeps its order, so what has been passed over will not come any more.
+            // A stream preserves the order, so skipped numbers will not arrive later.
             let lost = seq.0 - newest.0 - 1;
             let what = format!(
                 "evidence {} to {} of node {node} never arrived",
@@ -172,7 +172,7 @@ impl Intake<'_> {
         match self.judge(command) {
             Ok(event) => self.event(event, After::Reply(reply)),
             Err(refusal) => {
-                // An operator who has gone away does not wait for the answer.
+                // The operator may have disconnected.
                 let _ = reply.send(Err(refusal));
             }
         }
@@ -245,7 +245,7 @@ impl Intake<'_> {
     }
 }
 
-/// Evidence about evidence that cannot be had (RG-4).
+/// Returns evidence about lost evidence (RG-4).
 pub(crate) fn gap(id: EvidenceId, at: Timestamp, what: String, lost: u64) -> Evidence {
     Evidence {
         at,
@@ -336,7 +336,8 @@ mod tests {
         }
     }
 
-    /// The evidence that inputs become, as (number, evidence lost before it) in order; the joins are left out.
+    /// Returns the evidence of the resulting events as (sequence number, evidence lost before it), in order, without
+    /// the joins.
     fn taken(inputs: Vec<Input>) -> Vec<(u64, Option<u64>)> {
         let state = State::new(Policy::default(), Catalogue::builtin());
         let (mut roster, mut acknowledged) = (Roster::default(), Acknowledged::new());
@@ -395,8 +396,8 @@ mod tests {
     }
 
     proptest! {
-        /// However batches overlap, repeat or leave out: numbers only grow, none goes on twice, and each number up to
-        /// the newest went on or lies in a gap that was named (RG-4).
+        /// However batches overlap, repeat or skip numbers: numbers only grow, none is added twice, and each number up
+        /// to the newest was added or lies in a reported gap (RG-4).
         #[test]
         fn every_number_goes_on_once_or_is_named(batches in prop::collection::vec((1_u64..30, 0_u64..6), 0..12)) {
             let mut inputs = vec![join(1).0];

@@ -2,17 +2,17 @@
 
 use rankguard_model::{NodeInfo, Printable, is_hidden};
 
-/// Longest name of a node, as in certificates.
+/// Longest name of a node, as in certificates, bytes.
 const NAME_MAX: usize = 128;
-/// Longest address, host or label: as long as a name of the DNS may be, with a port.
+/// Longest address, host or label, bytes: the longest DNS name with a port.
 const WORD_MAX: usize = 260;
-/// Most ranks that a node can run at once.
+/// Largest number of ranks that a node can run at once.
 const SLOTS_MAX: u32 = 4_096;
 
-/// Why the description of a node is refused, in words; `None` when it is sound.
+/// Returns the reason to refuse the description of a node, or `None`.
 ///
-/// Addresses need not be the caller's own: a node has several networks. A dialler compares the certificate it
-/// meets there with the node's name, so an address of another node leads nowhere.
+/// Addresses need not be the caller's own, because a node has several networks. A dialler compares the certificate at
+/// the address with the node's name, so the address of another node is rejected.
 pub(crate) fn problem(info: &NodeInfo) -> Option<String> {
     let name = info.node.as_str();
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);

@@ -1,9 +1,9 @@
-//! The journal on its disk: commits, upkeep between commits, and what happens when the disk takes no more.
+//! Journal keeper: commits, maintenance between commits, and degraded mode when the disk is full.
 //!
-//! `Writable => Degraded`: a write failed. The database is closed, the reserve is given up and the file is opened again, which
-//! shows whether the failed commit is in it. Nothing is written from then on: the controller answers queries, takes no evidence
-//! and no commands, and decides nothing, as if it were away (RG-5).
-//! `Degraded => Writable`: the reserve and as much again can be allocated, and a commit succeeds.
+//! `Writable => Degraded`: a write failed. The database is closed, the reserve is released and the file is opened
+//! again, which shows whether it contains the failed commit. Nothing is written from then on: the controller answers
+//! queries, accepts no evidence and no commands, and makes no decisions, as if it were down (RG-5).
+//! `Degraded => Writable`: the reserve and the same amount again can be allocated, and a commit succeeds.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use crate::journal::{
 };
 use crate::reserve::{RESERVE_BYTES, Reserve};
 
-/// Between two attempts to write again.
+/// Interval of attempts to write again.
 pub(crate) const RECOVERY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The journal and what it needs to stay writable and small.
+/// Journal with its reserve, retention and maintenance state.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     path: PathBuf,
@@ -31,33 +31,34 @@ pub(crate) struct Keeper {
     reserve: Reserve,
     /// Absent while the file cannot be opened for writing.
     journal: Option<Journal>,
-    /// Entries that the state has taken in.
+    /// Entries that the state has applied.
     entries: u64,
     /// [`Journal::entry_bytes`] at that entry.
     entry_bytes: u64,
-    /// Why nothing is written; absent while all is well.
+    /// Cause of the degraded mode; absent while the journal can be written.
     failure: Option<String>,
     encoding: JoinSet<Result<EncodedSnapshot, SnapshotError>>,
     storing: Option<EncodedSnapshot>,
-    /// Whether there may be something to remove.
+    /// True if retention may have entries or snapshots to remove.
     trimming: bool,
-    /// No snapshot is tried before this entry: the last attempt failed.
+    /// Earliest entry of the next snapshot after a failed attempt.
     not_before: u64,
-    /// How long the loop stood still for the last copy of the state.
+    /// Pause of the event loop for the latest copy of the state.
     pub(crate) pause: Duration,
 }
 
-/// What the controller begins with.
+/// Opened journal with its restored state.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) keeper: Keeper,
     pub(crate) state: State,
-    /// When the last entry was stamped.
+    /// Time of the last entry.
     pub(crate) last: Timestamp,
 }
 
 impl Keeper {
-    /// Opens the journal of a state directory and restores its state. With a full disk it is opened for reading.
+    /// Opens the journal of a state directory and restores its state. If the disk is full, the journal is opened for
+    /// reading only.
     pub(crate) fn open(dir: &Path, policy: &Policy, retention: JournalRetention) -> Result<Opened, JournalError> {
         let mut keeper = Self {
             path: dir.join(JOURNAL_FILE),
@@ -117,7 +118,7 @@ impl Keeper {
         Ok((restored.state, restored.last))
     }
 
-    /// The state of a journal that cannot be opened for writing.
+    /// Reads the state of a journal that cannot be opened for writing.
     fn read(&mut self, problem: &JournalError) -> Result<(State, Timestamp), JournalError> {
         let (mut begin, mut events) = (None, Vec::new());
         self.policy = scan_from(
@@ -145,32 +146,33 @@ impl Keeper {
         Ok((state, last))
     }
 
-    /// The policy the journal was begun with.
+    /// Returns the policy with which the journal began.
     pub(crate) fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Events that were ever committed.
+    /// Returns the number of events ever committed.
     pub(crate) fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// Why nothing is written, and what to do about it; absent while all is well.
+    /// Returns the cause of the degraded mode and its remedy; `None` while the journal can be written.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// When the entry of the newest snapshot was stamped.
+    /// Returns the entry time of the newest snapshot.
     pub(crate) fn snapshot_at(&self) -> Option<Timestamp> {
         self.journal.as_ref()?.snapshot_at()
     }
 
-    /// Bytes of the journal's file.
+    /// Returns the size of the journal file, bytes.
     pub(crate) fn file_bytes(&self) -> u64 {
         std::fs::metadata(&self.path).map_or(0, |file| file.len())
     }
 
-    /// Writes entries. False when they are not in the journal; then nothing more is written until [`Keeper::recover`] succeeds.
+    /// Writes entries. Returns false if they are not in the journal; then nothing is written until [`Keeper::recover`]
+    /// succeeds.
     pub(crate) fn append(&mut self, entries: &[Vec<u8>]) -> bool {
         let Some(journal) = self.journal.as_mut().filter(|_| self.failure.is_none()) else {
             return false;
@@ -195,7 +197,7 @@ impl Keeper {
     }
 
     fn fail(&mut self, problem: &JournalError) {
-        // A database that failed to write takes no more.
+        // The database accepts no further writes after a failed one.
         self.journal = None;
         self.storing = None;
         self.encoding.abort_all();
@@ -217,7 +219,8 @@ impl Keeper {
         self.failure = Some(text);
     }
 
-    /// Tries to write again. Gives the events that a commit had written although it failed: the state has not seen them.
+    /// Tries to leave degraded mode. Returns events of a commit that was written although it failed; the state has not
+    /// applied them.
     pub(crate) fn recover(&mut self) -> Option<Vec<Stamped>> {
         self.reserve.hold_with_margin().ok()?;
         match self.reopen() {
@@ -238,7 +241,7 @@ impl Keeper {
     }
 
     fn reopen(&mut self) -> Result<Vec<Stamped>, JournalError> {
-        // Opened anew in any case: what was opened with no space left may be unable to write.
+        // Always opened again: a database opened on a full disk may be unable to write.
         self.journal = None;
         let mut journal = Journal::open(&self.path, &self.policy)?;
         let missed = journal.entries_after(self.entries)?;
@@ -248,12 +251,12 @@ impl Keeper {
         Ok(missed)
     }
 
-    /// Whether [`Keeper::maintain`] has something to do.
+    /// Returns true if [`Keeper::maintain`] has work to do.
     pub(crate) fn has_upkeep(&self) -> bool {
         self.failure.is_none() && self.journal.is_some() && (self.storing.is_some() || self.trimming)
     }
 
-    /// Does a slice of the upkeep: a part of a snapshot, or the removal of some entries.
+    /// Does a slice of maintenance: writes a part of a snapshot, or removes some entries.
     pub(crate) fn maintain(&mut self, now: Timestamp) {
         let Some(journal) = self.journal.as_mut().filter(|_| self.failure.is_none()) else {
             return;
@@ -277,7 +280,7 @@ impl Keeper {
         }
     }
 
-    /// Begins a snapshot when one is due: the state is copied here and encoded on a thread of its own.
+    /// Starts a snapshot if one is due: the state is cloned here and encoded on a blocking thread.
     pub(crate) fn begin_snapshot(&mut self, state: &State, last: Timestamp, now: Timestamp) {
         let Some(journal) = self.journal.as_ref().filter(|_| self.failure.is_none()) else {
             return;
@@ -294,7 +297,7 @@ impl Keeper {
             .spawn_blocking(move || encode_snapshot(&state, entry, last, bytes));
     }
 
-    /// Waits until a snapshot is encoded, for ever while none is being encoded.
+    /// Waits until a snapshot is encoded; pending while none is being encoded.
     pub(crate) async fn encoded(&mut self) {
         let outcome = match self.encoding.join_next().await {
             Some(outcome) => outcome,

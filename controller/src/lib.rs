@@ -1,27 +1,28 @@
-//! The shell around the brain: event loop, journal, sessions, executors.
+//! Shell of the decision core: event loop, journal, sessions and executors.
 //!
-//! [`run`] is the controller's whole life. One task owns the brain's state; everything reaches it through one bounded
-//! queue. What is queued becomes events, the events are written to the [`journal`] in one synced commit, then the brain
-//! takes them one by one and its actions go to executors. What becomes of an action returns as an event.
+//! [`run`] is the controller's whole life. One task owns the state; all inputs reach it through one bounded queue.
+//! Inputs become events, the events are written to the [`journal`] in one synced commit, then the decision core applies
+//! them one by one and executors carry out its actions. The outcome of an action returns as an event.
 //!
-//! Words: a *session* is one agent's open stream; an *input* is what a session, an operator or an executor says; a
+//! Terms: a *session* is one agent's open stream; an *input* is a message of a session, an operator or an executor; a
 //! *batch* is the events of one journal commit.
 //!
 //! Invariants:
-//! - Evidence is acknowledged only after the commit that holds it (RG-4), and enters the brain once, whatever is sent
+//! - Evidence is acknowledged only after the commit that holds it (RG-4), and is applied once, even if it is sent
 //!   twice.
-//! - The brain sees exactly the bytes that a replay would see: an event is stepped on as it reads back from its journal
-//!   entry, so a restarted controller has the same state (RG-5, RG-8).
-//! - No wait without a deadline, no queue without a size and a rule for when it is full (RG-9); both stand beside their
-//!   constant.
-//! - Memory and disk are bounded: an agent has one batch of evidence in the controller ([`inbound`]), the journal keeps what its
-//!   retention names ([`keeper`]), and when it cannot be written the controller waits instead of ending.
-//! - Recorded evidence never meets a live cluster: a controller takes live agents and jobs, or replays only
-//!   ([`rankguard_core::Policy::replay_only`]), and each refuses the other's sessions and the other's journal.
-//! - Without an identity only loopback is listened on; with one, an agent's certificate lets it speak for its own node, an
-//!   operator's lets it use the operators' door, and neither does for the other ([`rankguard_identity`]).
+//! - The decision core receives exactly the bytes that a replay would: an event is applied in the form decoded from its
+//!   journal entry, so a restarted controller has the same state (RG-5, RG-8).
+//! - Every wait has a deadline, and every queue has a limit and a rule for when it is full (RG-9); both are documented
+//!   at their constant.
+//! - Memory and disk are bounded: an agent has one batch of evidence in the controller ([`inbound`]), the journal holds
+//!   what its retention allows ([`keeper`]), and if it cannot be written the controller waits instead of ending.
+//! - Recorded evidence never reaches a live cluster: a controller accepts live agents and jobs, or replays only
+//!   ([`rankguard_core::Policy::replay_only`]), and refuses the sessions and the journal of the other mode.
+//! - Without an identity the controller listens on loopback only. With one, an agent's certificate authorises its own
+//!   node, an operator's certificate the operator service, and neither authorises the other ([`rankguard_identity`]).
 //!
-//! Absent: rights of single operators (each may do everything); several controllers on one state; HTTP, rendezvous and scheduler executors.
+//! Not included: rights of single operators (each may do everything); several controllers on one state; HTTP,
+//! rendezvous and scheduler executors.
 
 mod address;
 mod authority;
@@ -58,7 +59,7 @@ pub use address::{ADDRESS_FILE, METRICS_ADDRESS_FILE, read_address};
 pub use catalogue::CatalogueFiles;
 pub use ended::Ended;
 pub use error::ControllerError;
-/// What a look at the nodes before each generation decides.
+/// Mode of the preflight checks before each generation.
 pub use rankguard_core::Gate;
 pub use rankguard_journal as journal;
 pub use rankguard_journal::JournalRetention;

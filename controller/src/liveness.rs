@@ -1,8 +1,8 @@
-//! When each node was last heard.
+//! Liveness table: time of the last message of each node.
 //!
-//! Sessions write here directly, not through the queue of inputs, so a long queue cannot make a node look silent. And a
-//! controller that was itself held up (a slow disk, a stopped virtual machine) judges nobody for that time: a check that
-//! comes late grants every node a fresh limit.
+//! Sessions write to the table directly, not through the input queue, so a long queue cannot make a node look silent.
+//! After a pause of the controller itself (a slow disk, a stopped virtual machine) no node is declared silent: a late
+//! check grants every node a fresh limit.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use rankguard_core::Event;
 use rankguard_model::{NodeId, Timestamp};
 
-/// The table of last words.
+/// Time of the last message of each node, with the silence limit.
 #[derive(Debug)]
 pub(crate) struct Liveness {
     limit: Duration,
@@ -25,7 +25,7 @@ struct Table {
 }
 
 impl Liveness {
-    /// Watches these nodes from now on; each has the whole limit to speak.
+    /// Creates a table that watches these nodes; each has the whole limit from `now` on.
     pub(crate) fn new(limit: Duration, nodes: impl IntoIterator<Item = NodeId>, now: Timestamp) -> Self {
         let heard = nodes.into_iter().map(|node| (node, now)).collect();
         Self {
@@ -34,23 +34,23 @@ impl Liveness {
         }
     }
 
-    /// How often [`take_fallen`](Self::take_fallen) should be asked: a quarter of the limit, so that a lost node is noticed at most
-    /// that much later.
+    /// Returns the interval of [`take_fallen`](Self::take_fallen): a quarter of the limit, so that a lost node is
+    /// detected at most that much later.
     pub(crate) fn check_every(&self) -> Duration {
         self.limit / 4
     }
 
-    /// The silence after which a node counts as lost.
+    /// Returns the silence after which a node counts as lost.
     pub(crate) fn limit(&self) -> Duration {
         self.limit
     }
 
-    /// A node joined: it is watched from now on.
+    /// Watches a node that joined.
     pub(crate) fn watch(&self, node: &NodeId, now: Timestamp) {
         self.locked(|table| table.heard.insert(node.clone(), now));
     }
 
-    /// A node that is watched said something. One that has fallen silent must join anew to be heard.
+    /// Records a message of a watched node. A node that was declared silent must join again.
     pub(crate) fn hear(&self, node: &NodeId, now: Timestamp) {
         self.locked(|table| {
             if let Some(heard) = table.heard.get_mut(node) {
@@ -59,7 +59,7 @@ impl Liveness {
         });
     }
 
-    /// Whether a node was heard within half the limit: its agent lives.
+    /// Returns true if a node sent a message within half the limit, so that its agent counts as live.
     pub(crate) fn is_heard(&self, node: &NodeId, now: Timestamp) -> bool {
         self.locked(|table| {
             let heard = table.heard.get(node);
@@ -67,7 +67,7 @@ impl Liveness {
         })
     }
 
-    /// Takes out the nodes that have been silent for longer than the limit.
+    /// Removes the nodes that have been silent for longer than the limit, and returns an event for each.
     pub(crate) fn take_fallen(&self, now: Timestamp) -> Vec<Event> {
         self.locked(|table| {
             let late = now.since(table.checked) > self.limit / 2;
@@ -84,7 +84,7 @@ impl Liveness {
     }
 
     fn locked<T>(&self, act: impl FnOnce(&mut Table) -> T) -> T {
-        // The table is whole between any two statements, so a panic elsewhere cannot have left it half written.
+        // Every statement leaves the table consistent, so a panic elsewhere cannot have left it half written.
         act(&mut self.table.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Asks every 25 ns from `from` to `to`, as the loop would.
+    /// Polls every 25 ns from `from` to `to`, as the event loop would.
     fn ask(liveness: &Liveness, from: i64, to: i64) -> Vec<Event> {
         (from..=to)
             .step_by(25)

@@ -1,4 +1,4 @@
-//! Agents that were refused because a living one has their node's name.
+//! Name conflicts: agents that were refused because a live agent has the same node name.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use rankguard_model::{NodeId, NodeInfo, StatusView, Timestamp};
 use tracing::warn;
 
-/// How long a conflict is shown after the newest refusal. A refused agent tries again every few seconds.
+/// Time for which a conflict is shown after the newest refusal. A refused agent retries every few seconds.
 const SHOWN: Duration = Duration::from_secs(60);
 
-/// The newest refused agent of each node name. Bounded by the nodes: only a name that is in use is refused.
+/// Newest refused agent of each node name. Bounded by the nodes: only a name that is in use is refused.
 #[derive(Debug, Default)]
 pub(crate) struct NameConflicts(BTreeMap<NodeId, NameConflict>);
 
@@ -21,7 +21,7 @@ struct NameConflict {
 }
 
 impl NameConflicts {
-    /// Notes that this agent was refused; logged once for each agent.
+    /// Records a refused agent; logged once per agent.
     pub(crate) fn report(&mut self, info: &NodeInfo, now: Timestamp) {
         let conflict = NameConflict {
             incarnation: info.incarnation.clone(),
@@ -39,7 +39,7 @@ impl NameConflicts {
         }
     }
 
-    /// Adds the conflicts of the last minute to the reasons of nodes.
+    /// Adds recent conflicts to the reasons of nodes in a status view.
     pub(crate) fn show(&self, view: &mut StatusView, now: Timestamp) {
         for node in &mut view.nodes {
             let conflict = self.0.get(&node.node);

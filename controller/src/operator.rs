@@ -1,4 +1,4 @@
-//! The operators' door.
+//! Operator service.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use crate::input::{Command, Input, Query, Refusal};
 use crate::session::stopping;
 use crate::submission;
 
-/// How long an operator waits for an answer: a journal on a disk that hangs must not hang people too.
+/// Time limit of an answer: a journal on a hanging disk must not block operators.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 
-/// Longest note about a case, and longest name of who wrote it, bytes.
+/// Longest note about a case, and longest author name, bytes.
 const NOTE_BYTES_MAX: usize = 4 << 10;
 const NAME_BYTES_MAX: usize = 128;
 
-/// Serves operators.
+/// gRPC service for operators.
 #[derive(Debug)]
 pub(crate) struct Operator {
     inputs: mpsc::Sender<Input>,
@@ -72,7 +72,8 @@ fn refused(refusal: Refusal) -> Status {
     }
 }
 
-/// Makes the store of a job that is otherwise sound: one that cannot be made would fail every save later on.
+/// Creates the store of a job with an otherwise valid specification: a store that cannot be created would fail every
+/// later checkpoint.
 async fn store_can_be_used(spec: &JobSpec) -> Result<(), Status> {
     let Some(store) = spec.checkpoint.as_ref().map(|checkpoint| checkpoint.store.clone()) else {
         return Ok(());
@@ -160,7 +161,7 @@ impl v1::operator_server::Operator for Operator {
     }
 
     async fn note_case(&self, request: Request<v1::CaseNoteRequest>) -> Result<Response<v1::Empty>, Status> {
-        // A certificate says more than its bearer.
+        // The name in a certificate takes precedence over the name that the client sent.
         let named = Caller::of(&request).and_then(|caller| caller.name.as_ref().map(|name| name.own().to_owned()));
         let v1::CaseNoteRequest {
             id,

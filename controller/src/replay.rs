@@ -1,11 +1,11 @@
-//! A controller that takes replays only: recorded evidence comes in, and its clock is that of the evidence.
+//! Replay-only controller: it accepts recorded evidence, and its clock is that of the evidence.
 //!
-//! Nothing real can be touched: live agents are refused at the door, jobs are not taken, so there is nobody to whom an
-//! order could go. The journal says what it is ([`rankguard_core::Policy::replay_only`]) and is refused by a live
-//! controller; its cases say so, too.
+//! No real node can be affected: live agents and jobs are refused, so there is no recipient for an order. The journal
+//! records the mode ([`rankguard_core::Policy::replay_only`]) and a live controller refuses it; its cases are marked as
+//! replayed.
 //!
-//! However fast evidence comes, an alarm rings before the first evidence that is later than it, as it would have live.
-//! While none comes, time goes on at its usual pace, so that the last failures are concluded.
+//! Timers fire before the first evidence that is later, as they would have live, regardless of the speed of the input.
+//! While none arrives, time passes at its usual pace, so that the last failures are concluded.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use crate::intake::Intake;
 use crate::roster::SessionId;
 use crate::timers::Timers;
 
-/// Pieces of evidence that share one commit at most.
+/// Pieces of evidence per commit.
 const BATCH: usize = 4_096;
 
-/// Evidence that has not been taken in, with its session. The batch it came in counts as waiting for as long as any of it does.
+/// Evidence that waits, with its session. The permit of its batch is held until all of its evidence was processed.
 type Waiting = (SessionId, NodeId, Evidence, Arc<InboundPermit>);
 
-/// The clock of recorded evidence, and what has not been taken in.
+/// Clock of recorded evidence, with the evidence that waits.
 #[derive(Debug)]
 pub(crate) struct Replay {
     now: Timestamp,
-    /// When `now` was reached.
+    /// Monotonic time at which `now` was reached.
     since: Instant,
-    /// No alarm that evidence sets rings earlier after it.
+    /// Shortest delay of a timer that evidence sets.
     settle: Duration,
     waiting: VecDeque<Waiting>,
 }
 
 impl Replay {
-    /// Goes on where the journal ended.
+    /// Continues at the time of the journal's last entry.
     pub(crate) fn new(last: Timestamp, settle: Duration) -> Self {
         Self {
             now: last,
@@ -47,17 +47,17 @@ impl Replay {
         }
     }
 
-    /// The moment of the evidence that was taken in last.
+    /// Returns the time of the latest processed evidence or timer.
     pub(crate) fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// Whether there is more to take in.
+    /// Returns true if evidence is waiting.
     pub(crate) fn is_behind(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// What a session brought.
+    /// Queues the evidence of a session.
     pub(crate) fn put(&mut self, session: SessionId, node: &NodeId, evidence: Vec<Evidence>, permit: InboundPermit) {
         let permit = Arc::new(permit);
         let waiting = evidence
@@ -66,13 +66,13 @@ impl Replay {
         self.waiting.extend(waiting);
     }
 
-    /// How long until the first alarm, were no more evidence to come.
+    /// Returns the time until the first timer, assuming that no more evidence arrives.
     pub(crate) fn wait(&self, timers: &Timers) -> Option<Duration> {
         let wait = timers.first()?.since(self.now);
         Some(wait.saturating_sub(self.since.elapsed()))
     }
 
-    /// Nothing came for so long that the first alarm is due.
+    /// Fires the first timer after a pause in the input.
     pub(crate) fn idle(&mut self, intake: &mut Intake<'_>, timers: &mut Timers) {
         if let Some(due) = timers.first() {
             self.ring(due, intake, timers);
@@ -93,7 +93,7 @@ impl Replay {
         intake.now = self.now;
     }
 
-    /// Takes in what can be taken in before an alarm could ring, or rings it.
+    /// Processes evidence up to the next time at which a timer could fire, or fires it.
     pub(crate) fn fill(&mut self, intake: &mut Intake<'_>, timers: &mut Timers) {
         let mut earliest = Timestamp(i64::MAX);
         for _ in 0..BATCH {
@@ -102,7 +102,7 @@ impl Replay {
             };
             let moment = next.at.max(self.now);
             if let Some(due) = timers.first().filter(|due| *due <= moment) {
-                // What follows from it must be known before the next evidence is.
+                // The consequences of the timer must be known before the next evidence.
                 return self.ring(due, intake, timers);
             }
             if moment >= earliest {
@@ -111,7 +111,7 @@ impl Replay {
             let Some((session, node, evidence, _permit)) = self.waiting.pop_front() else {
                 return;
             };
-            // A source that has opened another session sends this again there.
+            // A source that has opened another session resends this evidence there.
             if !intake.roster.is_current(&node, session) {
                 continue;
             }
@@ -125,7 +125,7 @@ impl Replay {
     }
 }
 
-/// Whether evidence can open a case: a line that no signature knows cannot.
+/// Returns true if evidence can open a case; a line without classification cannot.
 fn may_set_alarms(evidence: &Evidence) -> bool {
     let plain = matches!(
         evidence.body,

@@ -1,4 +1,5 @@
-//! A preallocated file that is given up when the disk is full, so that the journal can be opened and closed all the same.
+//! Disk reserve: a preallocated file that is released when the disk is full, so that the journal can still be opened
+//! and closed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -8,12 +9,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
-/// Name of the file in the state directory.
+/// Name of the reserve file in the state directory.
 pub(crate) const RESERVE_FILE: &str = "journal.reserve";
-/// Its size, and the space that must be free beside it before the journal is written again.
+/// Size of the reserve, and of the additional free space required before the journal is written again, bytes.
 pub(crate) const RESERVE_BYTES: u64 = 16 << 20;
 
-/// The reserved space of a state directory.
+/// Reserve of a state directory.
 #[derive(Debug)]
 pub(crate) struct Reserve {
     path: PathBuf,
@@ -26,7 +27,7 @@ impl Reserve {
         }
     }
 
-    /// Reserves the space, unless it is reserved. An error leaves nothing reserved.
+    /// Allocates the reserve if it does not exist. An error leaves nothing reserved.
     pub(crate) fn hold(&self) -> io::Result<()> {
         if fs::metadata(&self.path).is_ok_and(|file| file.len() == RESERVE_BYTES) {
             return Ok(());
@@ -34,7 +35,8 @@ impl Reserve {
         self.allocate(RESERVE_BYTES).inspect_err(|_| self.release())
     }
 
-    /// Reserves the space only where as much again is free: what was just given up is not taken for new space.
+    /// Allocates the reserve only if the same amount again is free: space that was just released must not count as
+    /// free.
     pub(crate) fn hold_with_margin(&self) -> io::Result<()> {
         let held = self.allocate(2 * RESERVE_BYTES).and_then(|()| {
             let file = OpenOptions::new().write(true).open(&self.path)?;
@@ -43,7 +45,7 @@ impl Reserve {
         held.inspect_err(|_| self.release())
     }
 
-    /// Gives the space up.
+    /// Releases the reserve.
     pub(crate) fn release(&self) {
         match fs::remove_file(&self.path) {
             Err(problem) if problem.kind() != io::ErrorKind::NotFound => {
@@ -68,7 +70,7 @@ impl Reserve {
     }
 }
 
-/// Allocates space on a file system that has no call for it.
+/// Allocates space on a file system without `fallocate`.
 fn fill(file: &mut File, bytes: u64) -> io::Result<()> {
     let block = vec![0; 1 << 20];
     for _ in 0..bytes >> 20 {

@@ -1,4 +1,4 @@
-//! The session of each node: at most one.
+//! Session table: at most one session per node.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -15,49 +15,48 @@ use tokio_stream::Stream;
 use tonic::Status;
 use tracing::warn;
 
-/// Messages that wait to be sent to one agent. When it is full the agent does not read: its session is closed, and it
-/// is told again what it missed when it joins anew.
+/// Messages that may wait for one agent. When the queue is full the agent does not read: its session is closed, and it
+/// receives the missed orders when it joins again.
 pub(crate) const OUTBOUND_MAX: usize = 256;
 
-/// Bytes that wait to be sent to one agent; beyond them its session is closed as well.
+/// Bytes that may wait for one agent; beyond them its session is closed as well.
 pub(crate) const OUTBOUND_BYTES_MAX: usize = 16 << 20;
 
-/// Takes messages to an agent.
+/// Sender of messages to an agent.
 pub(crate) type Outbound = mpsc::Sender<Result<v1::ToAgent, Status>>;
 
-/// Numbers the sessions of one life of the controller.
+/// Session number within one controller start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SessionId(pub(crate) u64);
 
-/// The controller's end of a session.
+/// Controller's end of a session.
 #[derive(Debug)]
 pub(crate) struct Link {
-    /// To the agent.
     pub(crate) outbound: Outbound,
-    /// Bytes that wait in it.
+    /// Bytes that wait in `outbound`.
     pub(crate) waiting: OutboundBytes,
-    /// Ends the session with a reason; so does dropping it.
+    /// Ends the session with a reason; dropping it ends the session as well.
     pub(crate) close: oneshot::Sender<Status>,
 }
 
 #[derive(Debug)]
 struct Seat {
     session: SessionId,
-    /// Of the agent.
+    /// Incarnation of the agent.
     incarnation: String,
     link: Link,
-    /// Whether `Joined` was sent: it comes before any order.
+    /// True once `Joined` was sent, which precedes any order.
     welcomed: bool,
 }
 
-/// Who is connected.
+/// Sessions by node.
 #[derive(Debug, Default)]
 pub(crate) struct Roster {
     seats: BTreeMap<NodeId, Seat>,
 }
 
 impl Roster {
-    /// Gives a node's seat to a new session. An older one is closed: what it may still say is no longer heard.
+    /// Registers a new session of a node. An older one is closed, and its further messages are ignored.
     pub(crate) fn seat(&mut self, node: &NodeId, session: SessionId, incarnation: &str, link: Link) {
         let seat = Seat {
             session,
@@ -70,39 +69,39 @@ impl Roster {
         }
     }
 
-    /// Whether this session holds the node's seat.
+    /// Returns true if this is the current session of the node.
     pub(crate) fn is_current(&self, node: &NodeId, session: SessionId) -> bool {
         self.seats.get(node).is_some_and(|seat| seat.session == session)
     }
 
-    /// Whether the node's seat is held by another agent than this one.
+    /// Returns true if the current session of the node belongs to another agent.
     pub(crate) fn is_held_by_other(&self, node: &NodeId, incarnation: &str) -> bool {
         self.seats.get(node).is_some_and(|seat| seat.incarnation != incarnation)
     }
 
-    /// How many nodes are connected.
+    /// Returns the number of connected nodes.
     pub(crate) fn len(&self) -> usize {
         self.seats.len()
     }
 
-    /// The session ended by itself.
+    /// Removes a session that ended by itself.
     pub(crate) fn leave(&mut self, node: &NodeId, session: SessionId) {
         if self.is_current(node, session) {
             self.seats.remove(node);
         }
     }
 
-    /// The nodes that have a session.
+    /// Returns the nodes with a session.
     pub(crate) fn nodes(&self) -> Vec<NodeId> {
         self.seats.keys().cloned().collect()
     }
 
-    /// Whether a node has a session.
+    /// Returns true if the node has a session.
     pub(crate) fn is_seated(&self, node: &NodeId) -> bool {
         self.seats.contains_key(node)
     }
 
-    /// Closes a node's session, if it has one.
+    /// Closes the session of a node, if there is one.
     pub(crate) fn close(&mut self, node: &NodeId, reason: Status) {
         if let Some(seat) = self.seats.remove(node) {
             close(seat, reason);
@@ -116,7 +115,7 @@ impl Roster {
         }
     }
 
-    /// Sends the first message of a session; orders may follow.
+    /// Sends the first message of a session and permits orders after it.
     pub(crate) fn welcome(&mut self, node: &NodeId, session: SessionId, joined: v1::Joined) {
         if let Some(seat) = self.seats.get_mut(node).filter(|seat| seat.session == session) {
             seat.welcomed = true;
@@ -124,7 +123,7 @@ impl Roster {
         }
     }
 
-    /// Sends something to a node. False when it is away: nothing is kept for it here.
+    /// Sends a message to a node. Returns false if the node has no open session: the message is dropped.
     pub(crate) fn send(&mut self, node: &NodeId, kind: Kind) -> bool {
         let Some(seat) = self.seats.get(node).filter(|seat| seat.welcomed) else {
             return false;
@@ -137,7 +136,7 @@ impl Roster {
             self.close(node, Status::resource_exhausted(reason));
             return false;
         }
-        // Counted first: the stream may take it at once.
+        // Counted before sending, because the stream may take the message at once.
         seat.link.waiting.add(bytes);
         match seat.link.outbound.try_send(Ok(message)) {
             Ok(()) => true,
@@ -155,7 +154,7 @@ impl Roster {
     }
 }
 
-/// Bytes that wait in a channel; copies count together.
+/// Bytes that wait in a channel; clones share the count.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OutboundBytes(Arc<AtomicI64>);
 
@@ -173,7 +172,7 @@ impl OutboundBytes {
     }
 }
 
-/// Messages on their way to an agent, which count as waiting until they are taken.
+/// Stream of messages to an agent; a message counts as waiting until it is taken.
 #[derive(Debug)]
 pub(crate) struct OutboundStream {
     messages: mpsc::Receiver<Result<v1::ToAgent, Status>>,
@@ -199,7 +198,7 @@ impl Stream for OutboundStream {
 }
 
 fn close(seat: Seat, reason: Status) {
-    // A session that has ended in the meantime needs no reason.
+    // A session that has ended meanwhile needs no reason.
     let _ = seat.link.close.send(reason);
 }
 

@@ -1,4 +1,4 @@
-//! A controller's life: check, open, replay, listen, run, drain, say how it ended.
+//! Life of a controller: check settings, open and replay the journal, listen, run, drain, report.
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,25 +33,25 @@ use crate::session::Control;
 use crate::state_dir::prepare_state_dir;
 use crate::{ControllerError, Ended, JournalRetention, Settings};
 
-/// How long open streams may take to end once the loop has; then they are cut.
+/// Time limit for open streams to end after the event loop; then they are cut.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Streams of one connection: an agent needs one, an operator's command another.
+/// Streams per connection: an agent needs one, an operator's command another.
 const STREAMS_MAX: u32 = 32;
-/// Bytes of a stream and of a connection that the transport holds before they are read.
+/// Flow-control windows of a stream and of a connection, bytes.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 2 << 20;
 
 type ServerTask = JoinHandle<Result<(), tonic::transport::Error>>;
 
-/// Runs a controller until `shutdown` is done or something breaks that it cannot go on with.
+/// Runs a controller until `shutdown` is ready or an error ends it.
 ///
 /// When this returns, the journal is closed and the port is free. A controller that is killed instead loses nothing
 /// that it acknowledged.
 pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> Result<Ended, ControllerError> {
     if settings.policy.replay_only {
         settings.network = Network::loopback();
-        // The clock of replayed evidence does not show how long it was kept.
+        // Journal retention by age has no meaning on the clock of replayed evidence.
         settings.journal = JournalRetention::unlimited();
     }
     settings.check()?;
@@ -103,7 +103,7 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
 
     let settle = Duration::from_millis(life.opened.keeper.policy().settle_ms);
     let replay = replay_only.then(|| Replay::new(last, settle));
-    // Evidence that is replayed belongs to no life of this controller.
+    // Replayed evidence belongs to no controller start.
     let name = if replay_only { None } else { Some(life_name()?) };
     let helm = Helm::new(clock, life.opened, queue, liveness, health, replay, name);
     let shutdown = pin!(shutdown);
@@ -120,7 +120,7 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
             return Err(ControllerError::Server { address, problem });
         }
     };
-    // The loop is gone, and with it every session's link: streams end by themselves. Then the server does.
+    // All sessions end with the event loop, so the streams end by themselves, and then the server.
     drop(drain);
     if timeout(DRAIN_DEADLINE, &mut server).await.is_err() {
         warn!(
@@ -135,19 +135,19 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
     Ok(Ended { address, events })
 }
 
-/// What a controller has of its earlier lives.
+/// State of earlier controller starts.
 struct Life {
     opened: Opened,
-    /// The catalogue's files, where they are others than those that the state rests on.
+    /// Catalogue files, if they differ from those in the state.
     given: Option<Input>,
 }
 
-/// Opens the journal and replays it, on a blocking thread. What the brain asks for meanwhile was asked for then, and is
-/// not carried out again; what is still owed it asks for anew when it is told that the controller started.
+/// Opens and replays the journal on a blocking thread. Actions of the replay were carried out before and are dropped;
+/// the decision core requests unfinished ones again on `ControllerStarted`.
 async fn open(settings: Settings) -> Result<Life, ControllerError> {
     let replay = spawn_blocking(move || {
         settings.check_identity()?;
-        // Before anything is opened: verdicts that rest on less than their operators believe are worse than none.
+        // Read before the journal is opened: verdicts without the configured catalogue files would mislead operators.
         let (files, version) = settings
             .catalogue
             .read()
@@ -183,7 +183,7 @@ async fn open(settings: Settings) -> Result<Life, ControllerError> {
     })?
 }
 
-/// Serves health and numbers, where that is asked for.
+/// Serves health and metrics if an address is configured.
 async fn serve_metrics(settings: &Settings, health: &Health) -> Result<Option<Serving>, ControllerError> {
     let Some(address) = &settings.metrics_listen else {
         return Ok(None);
@@ -199,7 +199,7 @@ async fn serve_metrics(settings: &Settings, health: &Health) -> Result<Option<Se
     Ok(Some(serving))
 }
 
-/// A random name for this start of the controller, never 0.
+/// Returns a random id for this controller start, never 0.
 fn life_name() -> Result<u64, ControllerError> {
     let bytes: [u8; 8] = rankguard_identity::secret().ok_or(ControllerError::Random)?;
     Ok(u64::from_le_bytes(bytes).max(1))
@@ -257,7 +257,7 @@ fn serve(
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
     let server = server.add_service(control).add_service(operator);
     let task = tokio::spawn(server.serve_with_incoming_shutdown(incoming, async {
-        // Both a word and a dropped sender mean the end.
+        // A message and a dropped sender both mean shutdown.
         let _ = drained.await;
     }));
     (drain, task)

@@ -1,4 +1,4 @@
-//! One agent's stream: it joins, brings evidence and heartbeats, gets acknowledgements, orders and echoes.
+//! Agent session: join, evidence and heartbeats in; acknowledgements, orders and echoes out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,24 +23,24 @@ use crate::join;
 use crate::liveness::Liveness;
 use crate::roster::{Link, OUTBOUND_MAX, Outbound, OutboundBytes, OutboundStream, SessionId};
 
-/// How long a stream may be open before it says who it is; then it is closed.
+/// Time limit from the opening of a stream to its `join` message.
 const JOIN_DEADLINE: Duration = Duration::from_secs(5);
-/// How long a closed session may take to tell its agent why.
+/// Time limit to send the reason of a closed session.
 const FAREWELL_DEADLINE: Duration = Duration::from_secs(1);
 
-/// How often a node whose batch waits for room counts as alive, and for how long it may wait.
+/// Interval at which a node with a waiting batch is marked as live, and the number of intervals it may wait.
 const ADMISSION_WAIT: Duration = Duration::from_millis(500);
 const ADMISSION_WAITS_MAX: u32 = 240;
-/// Largest `join` message, bytes: names, addresses and the ranks that run.
+/// Largest `join` message, bytes: names, addresses and running ranks.
 const JOIN_BYTES_MAX: usize = 256 << 10;
 
-/// Serves agents.
+/// gRPC service for agents.
 #[derive(Debug)]
 pub(crate) struct Control {
     inputs: mpsc::Sender<Input>,
     liveness: Arc<Liveness>,
     clock: Clock,
-    /// Only recorded evidence is welcome.
+    /// True if only recorded evidence is accepted.
     replay_only: bool,
     refusals: Refusals,
     inbound: InboundBudget,
@@ -72,8 +72,8 @@ impl Control {
 impl v1::control_server::Control for Control {
     type SessionStream = OutboundStream;
 
-    /// The answer's headers go out at once and the agent's first message is awaited behind them: a client that opens
-    /// the stream before it sends anything would otherwise wait for ever.
+    /// Returns the response headers at once and awaits the agent's first message afterwards: a client that opens the
+    /// stream before it sends anything would otherwise deadlock.
     async fn session(
         &self,
         request: Request<Streaming<v1::FromAgent>>,
@@ -96,7 +96,7 @@ impl v1::control_server::Control for Control {
             liveness: Arc::clone(&self.liveness),
             clock: self.clock,
         };
-        // Ends with its stream: when the agent goes, when the roster closes it, when the controller ends.
+        // Ends with its stream: when the agent disconnects, the session table closes it, or the controller ends.
         tokio::spawn(async move {
             if let Err(status) = session.run().await {
                 debug!(%status, "session ended");
@@ -105,7 +105,7 @@ impl v1::control_server::Control for Control {
         });
         let mut response = Response::new(OutboundStream::new(messages, waiting));
         if self.replay_only {
-            // Whoever replays sends nothing to a controller that does not say so.
+            // Replay clients send nothing to a controller without this header.
             let yes = MetadataValue::from_static("true");
             response.metadata_mut().insert(REPLAY_HEADER, yes);
         }
@@ -113,7 +113,7 @@ impl v1::control_server::Control for Control {
     }
 }
 
-/// Recorded evidence must not reach a live cluster's brain, nor a live agent's evidence a replay's.
+/// Refuses replays on a live controller and live agents on a replay-only controller.
 fn welcome(replay_only: bool, is_replay: bool) -> Result<(), Status> {
     match (replay_only, is_replay) {
         (true, false) => Err(Status::failed_precondition(
@@ -127,7 +127,7 @@ fn welcome(replay_only: bool, is_replay: bool) -> Result<(), Status> {
     }
 }
 
-/// One open stream.
+/// Open stream of one agent.
 struct Session {
     id: SessionId,
     caller: Caller,
@@ -195,7 +195,7 @@ impl Session {
                     return Err(Status::invalid_argument(text));
                 }
                 let info = NodeInfo::try_from(info).map_err(|e| Status::invalid_argument(e.to_string()))?;
-                // Recorded evidence names its nodes as it was found, by the path of a file for instance.
+                // Recorded evidence has arbitrary node names, such as the path of a file.
                 match join::problem(&info).filter(|_| !self.replay_only) {
                     Some(problem) => Err(Status::invalid_argument(format!("cannot take the join: {problem}"))),
                     None => Ok(info),
@@ -215,7 +215,7 @@ impl Session {
                     controller_ns: now.0,
                 };
                 let kind = Some(v1::to_agent::Kind::Echo(echo));
-                // An echo that has to wait would measure the queue and not the clock: leave it out.
+                // A delayed echo would measure the queue and not the clock, so it is dropped.
                 let message = v1::ToAgent { kind };
                 let bytes = message.encoded_len();
                 self.waiting.add(bytes);
@@ -238,13 +238,13 @@ impl Session {
                 .await
             }
             Some(Kind::Join(_)) => Err(Status::failed_precondition("`join` comes once, first")),
-            // A message of a newer agent: nothing that this version could lose by passing over it.
+            // Message kind of a newer agent: this version can ignore it without loss.
             None => Ok(()),
         }
     }
 
-    /// Waits for room. What follows the batch, heartbeats among it, is not read meanwhile, so the node counts as alive: agents
-    /// that bring all they have after an outage must not be taken for lost because others were first.
+    /// Waits for room. Later messages of the stream, including heartbeats, are not read meanwhile, so the node is
+    /// marked as live: agents that resend their backlog after an outage must not be declared lost.
     async fn admit(&self, node: &NodeId, batch: &v1::EvidenceBatch) -> Result<InboundPermit, Status> {
         let admit = self.budget.admit(batch, batch.encoded_len());
         tokio::pin!(admit);
@@ -269,8 +269,8 @@ pub(crate) fn stopping() -> Status {
     Status::unavailable("the controller is stopping")
 }
 
-/// Evidence as the brain takes it. What cannot be read becomes a gap in its place, so that it is neither lost silently
-/// (RG-4) nor sent again for ever; without a sequence number there is no place to put it, and the session ends.
+/// Converts evidence from the wire. Unreadable evidence becomes a gap in its place, so that it is neither lost silently
+/// (RG-4) nor resent without end; without a sequence number the session ends.
 fn read_evidence(node: &NodeId, message: v1::Evidence, now: Timestamp) -> Result<Evidence, Status> {
     let id = message.id.clone();
     let read = Evidence::try_from(message).map_err(|problem| problem.to_string());

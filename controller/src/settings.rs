@@ -1,4 +1,4 @@
-//! What a controller is told before it starts.
+//! Settings of a controller.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -9,35 +9,36 @@ use rankguard_identity::{Network, Role};
 
 use crate::{CatalogueFiles, ControllerError, JournalRetention};
 
-/// Silence limits below this would take a busy machine for a lost one.
+/// Shortest silence limit; a shorter one would declare busy machines lost.
 const SILENCE_LIMIT_MIN: Duration = Duration::from_millis(100);
 
-/// Everything a controller needs to know.
+/// Settings of a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Where agents and operators reach it. Loopback only without an identity; port 0 takes the port of the last run if it is free, or
-    /// any. The address in use stands in `<state_dir>/controller.addr`.
+    /// Listen address for agents and operators. Loopback only without an identity; port 0 takes the port of the last
+    /// run if it is free, else any. The address in use is written to `<state_dir>/controller.addr`.
     pub listen: SocketAddr,
-    /// Directory of the journal and the address file. One controller a directory.
+    /// Directory of the journal and the address file; one controller per directory.
     pub state_dir: PathBuf,
     /// Silence after which a node counts as lost.
     pub silence_limit: Duration,
-    /// How it speaks: with an identity, agents and operators must have one too. A controller that takes replays only speaks
-    /// over loopback, whatever is set: what it holds is made up.
+    /// Transport: with an identity, agents and operators must have one too. A replay-only controller uses loopback
+    /// regardless of this setting.
     pub network: Network,
-    /// What verdicts rest on besides the built-in catalogue.
+    /// Files added to the built-in catalogue.
     pub catalogue: CatalogueFiles,
-    /// How much of the journal is kept.
+    /// Retention of the journal.
     pub journal: JournalRetention,
-    /// Where health and numbers are served over HTTP (`/healthz`, `/readyz`, `/metrics`); nowhere when absent, port 0 takes a free
-    /// one. Any client that reaches the port is served.
+    /// HTTP address for health and metrics (`/healthz`, `/readyz`, `/metrics`); absent: disabled; port 0 takes a free
+    /// port. Any client that reaches the port is served.
     pub metrics_listen: Option<String>,
-    /// How the brain decides. Fixed for the life of a journal: a replay under other rules would be another history.
+    /// Settings of the decision core. Fixed for the life of a journal: a replay under other settings would give another
+    /// history.
     pub policy: Policy,
 }
 
 impl Settings {
-    /// The defaults for a state directory: port 7700 of loopback, five seconds of silence.
+    /// Returns the defaults for a state directory: port 7700 of loopback, a silence limit of five seconds.
     pub fn new(state_dir: impl Into<PathBuf>) -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7700)),
@@ -51,7 +52,7 @@ impl Settings {
         }
     }
 
-    /// Refuses what no controller can run with.
+    /// Checks the listen address and the silence limit.
     pub(crate) fn check(&self) -> Result<(), ControllerError> {
         self.network
             .may_use(self.listen.ip())
@@ -68,7 +69,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Refuses an identity that cannot be used, or is somebody else's. Reads files.
+    /// Checks that the identity is usable and has the controller role. Reads files.
     pub(crate) fn check_identity(&self) -> Result<(), ControllerError> {
         let Some(identity) = self.network.identity() else {
             return Ok(());

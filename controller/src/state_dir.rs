@@ -1,4 +1,4 @@
-//! The controller's state directory, readable by its user only, also where it existed with wider modes.
+//! State directory of the controller. Only its user may access it; wider modes of an existing directory are restricted.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -9,11 +9,11 @@ use crate::journal::JOURNAL_FILE;
 
 const DIR_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-/// The sticky bit: several users write to the directory.
+/// Sticky bit: several users may write to the directory.
 const SHARED: u32 = 0o1000;
 
-/// Makes the directory where there is none, and restricts it and the journal in it to their user: the environment of jobs is in
-/// the journal.
+/// Creates the directory if it does not exist, and restricts it and its journal to their user: the journal contains the
+/// environment of jobs.
 pub(crate) fn prepare_state_dir(dir: &Path) -> Result<(), ControllerError> {
     let failed = |what| {
         move |source| ControllerError::StateDir {
@@ -41,7 +41,7 @@ pub(crate) fn prepare_state_dir(dir: &Path) -> Result<(), ControllerError> {
     Ok(())
 }
 
-/// Takes the rights of others away; those that the owner lacks are not added.
+/// Removes the permissions of others; permissions that the owner lacks are not added.
 fn restrict(path: &Path, mode: u32, most: u32) -> std::io::Result<()> {
     if mode & 0o777 & !most == 0 {
         return Ok(());

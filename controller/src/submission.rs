@@ -1,4 +1,4 @@
-//! What is wrong with a job before it is taken in.
+//! Validation of job submissions.
 
 use rankguard_checkpoint::arena::MIN_WINDOW_BYTES;
 use rankguard_checkpoint::format::check_job;
@@ -7,9 +7,9 @@ use rankguard_model::{JobId, JobSpec, ResumePlace};
 
 use crate::input::Refusal;
 
-/// Every mistake of a submission, as sentences; empty when it can be taken in.
+/// Returns all problems of a submission, as sentences; empty if it is valid.
 ///
-/// A job that is larger than the cluster is no mistake: it waits for nodes, and says so.
+/// A job larger than the cluster is valid: it waits for nodes and reports that.
 pub(crate) fn problems(spec: &JobSpec) -> Vec<String> {
     let mut problems = Vec::new();
     if let Err(problem) = check_job(&spec.id) {
@@ -83,7 +83,7 @@ pub(crate) fn problems(spec: &JobSpec) -> Vec<String> {
     problems
 }
 
-/// Why a submission may not have its name; `None` where it may.
+/// Returns the reason to refuse the name of a submission, or `None`.
 pub(crate) fn name_refusal(state: &State, spec: &JobSpec) -> Option<Refusal> {
     if !state.has_job_name(&spec.id) || state.may_replace(spec) {
         return None;
@@ -102,7 +102,7 @@ pub(crate) fn name_refusal(state: &State, spec: &JobSpec) -> Option<Refusal> {
     }))
 }
 
-/// The refusal of a name that is in use.
+/// Returns the refusal of a name that is in use.
 pub(crate) fn name_taken(id: &JobId) -> Refusal {
     Refusal::Exists(format!(
         "job {id} exists already; a name is used once in the life of a controller; `--resume-from {id}` goes on from its \

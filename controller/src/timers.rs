@@ -1,4 +1,4 @@
-//! Alarms that the brain has asked for.
+//! Timers that the decision core has requested.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,29 +6,29 @@ use std::time::Duration;
 use rankguard_core::{Event, Timer};
 use rankguard_model::Timestamp;
 
-/// Alarms by purpose: one each, a later wish replaces an earlier one.
+/// Timers by purpose: one each, a later request replaces an earlier one.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     set: BTreeMap<Timer, Timestamp>,
 }
 
 impl Timers {
-    /// Sets an alarm, replacing the one for the same purpose.
+    /// Sets a timer, which replaces an earlier one for the same purpose.
     pub(crate) fn set(&mut self, timer: Timer, at: Timestamp) {
         self.set.insert(timer, at);
     }
 
-    /// When the first alarm is due; `None` when none is set.
+    /// Returns the due time of the first timer; `None` if none is set.
     pub(crate) fn first(&self) -> Option<Timestamp> {
         self.set.values().min().copied()
     }
 
-    /// How long until the first alarm; `None` when none is set.
+    /// Returns the time until the first timer; `None` if none is set.
     pub(crate) fn wait(&self, now: Timestamp) -> Option<Duration> {
         self.first().map(|first| first.since(now))
     }
 
-    /// Takes the alarms that are due, earliest first.
+    /// Removes the timers that are due, and returns their events, earliest first.
     pub(crate) fn take_due(&mut self, now: Timestamp) -> Vec<Event> {
         let mut due: Vec<(Timestamp, Timer)> = self
             .set

@@ -1,7 +1,7 @@
-//! The witnesses that each agent was sent: agents that it asks whether they reach the controller when it does not.
+//! Witnesses sent to each agent: the agents that it asks about the controller when its own session is cut off.
 //!
-//! An agent gets its witnesses when it joins. When nodes come or go, the sets of the others change: they are sent again at
-//! the next liveness check, and only where they differ.
+//! An agent receives its witnesses when it joins. When nodes come or go, the sets of others change: they are sent again
+//! at the next liveness check, and only if they differ.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use rankguard_proto::v1::to_agent::Kind;
 
 use crate::roster::Roster;
 
-/// Nodes up to which the ring is made anew at each join: a small cluster has its witnesses at once.
+/// Fleet size up to which the ring is rebuilt at each join, so that a small cluster has its witnesses at once.
 const SMALL_FLEET: usize = 256;
 
-/// The witnesses that agents know.
+/// Witnesses last sent to each agent.
 #[derive(Debug, Default)]
 pub(crate) struct WitnessBoard {
     ring: WitnessRing,
     sent: BTreeMap<NodeId, Vec<Peer>>,
-    /// Whether nodes may have come or gone since the ring was made.
+    /// True if nodes may have come or gone since the ring was built.
     is_stale: bool,
 }
 
 impl WitnessBoard {
-    /// Takes notice of an event that may change the live nodes.
+    /// Marks the ring as stale after events that may change the live nodes.
     pub(crate) fn observe(&mut self, event: &Event) {
         self.is_stale |= matches!(
             event,
@@ -33,7 +33,7 @@ impl WitnessBoard {
         );
     }
 
-    /// The witnesses of a node that has just joined.
+    /// Returns the witnesses of a node that has just joined.
     pub(crate) fn welcome(&mut self, fleet: &Fleet, node: &NodeId) -> Vec<v1::Peer> {
         if self.ring.len() < SMALL_FLEET {
             self.ring = WitnessRing::of(fleet);
@@ -43,7 +43,7 @@ impl WitnessBoard {
         witnesses.iter().map(Into::into).collect()
     }
 
-    /// Sends their witnesses to the agents that know others.
+    /// Sends the witnesses of agents with a changed set.
     pub(crate) fn refresh(&mut self, fleet: &Fleet, roster: &mut Roster) {
         if !std::mem::take(&mut self.is_stale) {
             return;

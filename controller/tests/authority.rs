@@ -1,5 +1,5 @@
-//! RG-13: a session speaks for its own node, its devices and the ranks that were placed there. Every body about every kind of
-//! entity, submitted by every kind of session, over TLS with certificates of the cluster.
+//! RG-13: a session may report only its own node, its devices and the ranks that were placed there. The tables cover
+//! every body about every kind of entity from every kind of session, over TLS with certificates of the cluster.
 
 mod common;
 
@@ -20,10 +20,10 @@ use rankguard_model::{
 
 const ONE: &str = "one";
 const TWO: &str = "two";
-/// The generation of job one that runs; the first one failed.
+/// Running generation of job one; the first generation failed.
 const NOW: Generation = Generation(2);
 
-/// An authority and the networks of those who have certificates of it.
+/// Certificate authority and the networks of its certificate holders.
 struct Site {
     dir: tempfile::TempDir,
     authority: Authority,
@@ -55,12 +55,12 @@ impl Site {
     }
 }
 
-/// Job one runs in its second generation on nodes a and b, job two on c, and d has no part in anything.
+/// Cluster in which job one runs in its second generation on nodes a and b, job two on c, and d takes part in no job.
 struct Cluster {
     site: Site,
     controller: Running,
     agents: BTreeMap<&'static str, Agent>,
-    /// An order that node a was sent.
+    /// Order that was sent to node a.
     order: OrderId,
 }
 
@@ -82,7 +82,7 @@ fn write_shard(store: &Store, rank: u32, step: u64) -> ShardSeal {
     store.write_shard(&index, &image.as_slice()).expect("room").seal
 }
 
-/// Answers the next fence.
+/// Confirms the next fence.
 async fn fenced(agent: &mut Agent) {
     loop {
         if let Order::Fence { job, generation, .. } = agent.order().await {
@@ -91,7 +91,7 @@ async fn fenced(agent: &mut Agent) {
     }
 }
 
-/// Starts the ranks of the next launch; gives its number.
+/// Starts the ranks of the next launch; returns the number of the order.
 async fn launched(agent: &mut Agent) -> OrderId {
     loop {
         if let (id, Order::Launch(launch)) = agent.numbered_order().await {
@@ -195,7 +195,7 @@ impl Cluster {
         self.agents.get_mut(node).expect("it joined")
     }
 
-    /// Submits a piece and waits until it is acknowledged.
+    /// Submits evidence and waits for its acknowledgement.
     async fn submit(&mut self, row: &Row) -> u64 {
         let agent = self.agent(row.session);
         let mut evidence = agent.evidence(1, row.entity.clone(), row.body.clone());
@@ -211,8 +211,8 @@ impl Cluster {
     }
 }
 
-/// All that evidence could have had an effect on: nodes, jobs and their checkpoints. Not the moment, not the count of
-/// refusals, and not the cases against the senders.
+/// Returns the state on which evidence could have had an effect: nodes, jobs and their checkpoints. Excludes the time,
+/// the count of refusals, and the cases against the senders.
 fn effects(status: &StatusView) -> String {
     let mut status = status.clone();
     status.at = Timestamp(0);
@@ -223,18 +223,18 @@ fn effects(status: &StatusView) -> String {
     serde_json::to_string_pretty(&status).expect("JSON")
 }
 
-/// What is to become of a row.
+/// Expected result of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Expected {
-    /// It is journalled as it was sent.
+    /// Journalled as sent.
     Accepted,
-    /// It is recorded without effect, and nobody is accused.
+    /// Recorded without effect and without a finding against the sender.
     Void,
-    /// It is recorded without effect, and its sender is accused.
+    /// Recorded without effect and with a finding against the sender.
     Refused,
 }
 
-/// One submission.
+/// Submission of one piece of evidence.
 #[derive(Debug)]
 struct Row {
     name: String,
@@ -279,14 +279,14 @@ fn mark(class: &str, fields: &[(&'static str, &'static str)]) -> Mark {
     }
 }
 
-/// The rank of job one on a node; of the first, where the node has none.
+/// Returns the rank of job one on a node; the first rank if the node has none.
 fn own_rank(node: &str) -> u32 {
     u32::from(node == "b")
 }
 
 const SESSIONS: [&str; 3] = ["a", "b", "d"];
 
-/// Kinds of entities, as seen from a session, and what they are.
+/// Returns the entity of a kind, relative to the node of a session.
 fn entity(kind: &str, session: &str) -> Entity {
     let own = NodeId::from(session);
     let other = NodeId::from(if session == "a" { "b" } else { "a" });
@@ -330,14 +330,14 @@ fn entity(kind: &str, session: &str) -> Entity {
     }
 }
 
-/// Bodies that describe a rank, with the generation and rank that they name.
+/// Returns the bodies that contain a rank, with the generation and rank that they contain.
 fn rank_bodies(session: &str, entity: &Entity) -> Vec<(&'static str, Body)> {
     let (rank, generation) = match entity {
         Entity::Rank { rank, generation, .. } => (*rank, *generation),
         _ => (Rank(own_rank(session)), NOW),
     };
     let seal = ShardSeal {
-        // A rank outside its world is unreadable, which is another test's matter.
+        // A rank outside its world is unreadable, which another test covers.
         rank: rank.min(Rank(1)),
         step: Step(20),
         world_size: 2,
@@ -391,7 +391,7 @@ fn rank_bodies(session: &str, entity: &Entity) -> Vec<(&'static str, Body)> {
     ]
 }
 
-/// Bodies that anybody may report about what belongs to them.
+/// Returns the bodies that every session may report about its own entities.
 fn observations() -> Vec<(&'static str, Body)> {
     let sample = Body::Sample {
         metric: "gpu.temperature".to_owned(),
@@ -402,7 +402,7 @@ fn observations() -> Vec<(&'static str, Body)> {
     vec![("line", line()), ("sample", sample), ("gap", Body::Gap { what, lost })]
 }
 
-/// Answers of a node to orders about a job.
+/// Returns the answers of a node to orders about a job.
 fn answers(name: &str) -> Vec<(&'static str, Body)> {
     let job = JobId::from(name);
     let generation = if name == ONE { NOW } else { Generation(1) };
@@ -460,7 +460,7 @@ fn mirrored() -> Body {
     }
 }
 
-/// One letter a session, in the order of [`SESSIONS`]: A accepted, V without effect, R refused.
+/// Expected results: one letter a session, in the order of [`SESSIONS`]: A accepted, V without effect, R refused.
 #[rustfmt::skip]
 const OBSERVATIONS: [(&str, &str); 15] = [
     ("unknown",          "AAA"),
@@ -480,7 +480,7 @@ const OBSERVATIONS: [(&str, &str); 15] = [
     ("absent-job",       "VVV"),
 ];
 
-/// The same for bodies that describe a rank.
+/// Expected results for bodies that contain a rank.
 #[rustfmt::skip]
 const RANKS: [(&str, &str); 15] = [
     ("stale-rank",       "AAR"),
@@ -500,7 +500,7 @@ const RANKS: [(&str, &str); 15] = [
     ("absent-job",       "VVV"),
 ];
 
-/// The same for answers to orders about job one.
+/// Expected results for answers to orders about job one.
 #[rustfmt::skip]
 const ANSWERS: [(&str, &str); 15] = [
     ("own-node",         "AAR"),
@@ -520,7 +520,7 @@ const ANSWERS: [(&str, &str); 15] = [
     ("absent-job",       "VVV"),
 ];
 
-/// The same for a failure of an order that node a was sent.
+/// Expected results for a failure of an order that was sent to node a.
 #[rustfmt::skip]
 const ORDER_FAILED: [(&str, &str); 15] = [
     ("own-job",          "ARR"),
@@ -540,7 +540,7 @@ const ORDER_FAILED: [(&str, &str); 15] = [
     ("absent-job",       "VVV"),
 ];
 
-/// The same for a copy in an object store.
+/// Expected results for a copy in an object store.
 #[rustfmt::skip]
 const MIRRORED: [(&str, &str); 15] = [
     ("own-job",          "AAR"),
@@ -577,7 +577,7 @@ fn row(name: &str, session: &'static str, entity: Entity, body: Body, letter: ch
     }
 }
 
-/// All rows of a table.
+/// Returns all rows of a table.
 fn table(rows: &[(&str, &str)], bodies: impl Fn(&'static str, &Entity) -> Vec<(&'static str, Body)>) -> Vec<Row> {
     let mut all = Vec::new();
     for (kind, letters) in rows {
@@ -591,7 +591,7 @@ fn table(rows: &[(&str, &str)], bodies: impl Fn(&'static str, &Entity) -> Vec<(&
     all
 }
 
-/// Submissions of node a whose subject is right and whose content is not.
+/// Returns submissions of node a with a permitted subject and a forbidden content.
 fn contents(order: OrderId) -> Vec<Row> {
     let rank = || entity("own-rank", "a");
     let refused = |name: &str, entity: Entity, body: Body| row(name, "a", entity, body, 'R');
@@ -697,7 +697,7 @@ fn contents(order: OrderId) -> Vec<Row> {
     rows
 }
 
-/// Submissions with classifications.
+/// Returns submissions with classifications.
 fn marked() -> Vec<Row> {
     let marked = |name: &str, session, entity, marks, letter| Row {
         marks,
@@ -778,7 +778,7 @@ fn marked() -> Vec<Row> {
     ]
 }
 
-/// What the journal holds of each node's evidence, by its number.
+/// Returns the journalled evidence of each node, by sequence number.
 fn recorded(state: &Path) -> BTreeMap<(NodeId, u64), Evidence> {
     let events = journal::read(state).expect("a closed journal").events;
     let evidence = events.into_iter().filter_map(|stamped| match stamped.event {
@@ -829,7 +829,7 @@ async fn rg_13_every_body_about_every_entity_by_every_session() {
     let (accepted, mut others): (Vec<Row>, Vec<Row>) =
         rows.into_iter().partition(|row| row.expected == Expected::Accepted);
 
-    // Nothing of what is not accepted has an effect.
+    // Evidence that is not accepted has no effect.
     let before = cluster.effects().await;
     let mut sent = Vec::new();
     for row in others.drain(..) {
@@ -856,7 +856,7 @@ async fn rg_13_every_body_about_every_entity_by_every_session() {
             node.node
         );
     }
-    // One case against each sender, and none against anybody else.
+    // There is one case against each sender, and none against any other node.
     let cases: Vec<rankguard_model::Case> = {
         let document = cluster
             .controller
@@ -878,7 +878,7 @@ async fn rg_13_every_body_about_every_entity_by_every_session() {
     );
     assert!(cases.iter().all(|case| !case.clears.is_empty()));
 
-    // What is accepted is journalled as it was sent; exits come last.
+    // Accepted evidence is journalled as sent; exits come last.
     for row in accepted {
         let sequence = cluster.submit(&row).await;
         sent.push((row, sequence));
@@ -958,7 +958,7 @@ async fn a_generation_that_is_being_fenced_has_no_ranks() {
     let Order::Fence { job, generation, .. } = agent.order().await else {
         panic!("a fence comes first");
     };
-    // It says that its rank is done before it was launched: the job is not.
+    // The rank reports its completion before it was launched: the job is not finished.
     let rank = agent.rank(&job, generation, 0);
     let exit = Exit::Code(0);
     agent.report(rank.clone(), Body::RankStarted { pid: 7 }).await;

@@ -1,4 +1,5 @@
-//! RG-9: memory and disk stay within their limits, a full disk is survived, and a start does not replay the past.
+//! RG-9: memory and disk stay within their limits, the controller survives a full disk, and a start does not replay the
+//! whole past.
 
 mod common;
 
@@ -29,7 +30,7 @@ fn line(text: String) -> Body {
     }
 }
 
-/// Figures are for people.
+/// Prints a figure for readers.
 fn say(text: &str) {
     #[allow(clippy::print_stderr, reason = "the figure is for people")]
     {
@@ -37,7 +38,7 @@ fn say(text: &str) {
     }
 }
 
-/// Megabytes that the flood sends: 1 GiB where `RANKGUARD_TEST_HEAVY` is set.
+/// Megabytes that the flood sends: 1 GiB if `RANKGUARD_TEST_HEAVY` is set.
 fn flood_megabytes() -> u64 {
     if std::env::var_os("RANKGUARD_TEST_HEAVY").is_some() {
         1_024
@@ -46,7 +47,7 @@ fn flood_megabytes() -> u64 {
     }
 }
 
-/// Sends large batches as fast as they are taken, until so many bytes are acknowledged or `pieces` were sent.
+/// Sends large batches as fast as they are accepted, until `bytes` are sent; returns the newest sequence number.
 async fn flood(mut agent: Agent, bytes: u64) -> u64 {
     const PIECES: u64 = 64;
     const PIECE: usize = 8 << 10;
@@ -114,7 +115,8 @@ async fn rg_9_a_flood_from_one_agent_costs_bounded_memory_and_disk_and_delays_no
     assert!(page.contains("\nrankguard_controller_inbound_bytes 0\n"), "{page}");
 }
 
-/// Kills fall into commits, slices of snapshots and removals: what was acknowledged is there, and nothing counts twice.
+/// Kills occur during commits, slices of snapshots and removals: acknowledged evidence is present, and none counts
+/// twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rg_4_a_controller_killed_while_it_compacts_loses_nothing_that_it_acknowledged() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -138,7 +140,7 @@ async fn rg_4_a_controller_killed_while_it_compacts_loses_nothing_that_it_acknow
             agent.acknowledged_up_to(sequence).await;
             acknowledged = sequence;
         }
-        // One more batch is under way when it dies.
+        // One more batch is in flight when the controller is killed.
         let batch: Vec<Evidence> = (1..=32)
             .map(|more| agent.evidence(sequence + more, Entity::Unknown, line("z".repeat(1_000))))
             .collect();
@@ -165,7 +167,8 @@ async fn rg_4_a_controller_killed_while_it_compacts_loses_nothing_that_it_acknow
     assert!(numbers.last() >= Some(&acknowledged));
 }
 
-/// Small pieces take far more memory than their messages: as many as fit are refused before they become evidence.
+/// Small pieces of evidence need far more memory than their messages: as many as fit into one message are refused
+/// before they are decoded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rg_9_messages_of_countless_pieces_and_huge_messages_end_the_session_and_cost_little() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -273,12 +276,12 @@ async fn rg_5_a_controller_that_starts_from_a_snapshot_has_the_same_status_and_g
     controller.stop().await;
 }
 
-/// A file system of its own in a mount namespace of its own, kept by a process that sleeps.
+/// Separate file system in a separate mount namespace, held by a sleeping process.
 struct SmallDisk {
     holder: Child,
-    /// Where it is mounted, in the namespace.
+    /// Mount point in the namespace.
     inner: PathBuf,
-    /// The same as this process sees it.
+    /// Mount point as this process sees it.
     outer: PathBuf,
 }
 
@@ -290,7 +293,7 @@ impl Drop for SmallDisk {
 }
 
 impl SmallDisk {
-    /// None where this process may not mount.
+    /// Mounts the file system; `None` if this process has no permission to mount.
     fn mount(dir: &Path, megabytes: u64) -> Option<Self> {
         let script = format!(
             "mount -t tmpfs -o size={megabytes}m,mode=700 none '{0}' && touch '{0}/mounted' && exec sleep 600",
@@ -316,13 +319,13 @@ impl SmallDisk {
         Some(disk)
     }
 
-    /// The command that runs a program in the namespace.
+    /// Returns the command prefix that runs a program in the namespace.
     fn prefix(&self) -> Vec<String> {
         let target = self.holder.id().to_string();
         ["nsenter", "--target", &target, "--mount"].map(str::to_owned).to_vec()
     }
 
-    /// Takes all space that is left.
+    /// Fills the remaining space.
     fn fill(&self) {
         use std::io::Write;
 
@@ -342,7 +345,7 @@ impl SmallDisk {
     }
 }
 
-/// Reports until the controller takes no more; gives the newest number that was acknowledged.
+/// Reports evidence until the controller accepts no more; returns the newest acknowledged sequence number.
 async fn report_until_it_is_full(agent: &mut Agent, controller: &ControllerProcess) -> u64 {
     let mut acknowledged = 0;
     let begin = Instant::now();
@@ -387,7 +390,7 @@ async fn rg_5_a_full_disk_stops_the_journal_and_nothing_else_and_recovery_needs_
     disk.fill();
     let acknowledged = report_until_it_is_full(&mut agent, &controller).await;
 
-    // Queries are answered, commands are refused with what to do, the process lives.
+    // Queries are answered, commands are refused with a remedy, the process lives.
     let mut operator = v1::operator_client::OperatorClient::connect(format!("http://{}", controller.address()))
         .await
         .expect("it listens");
@@ -409,19 +412,19 @@ async fn rg_5_a_full_disk_stops_the_journal_and_nothing_else_and_recovery_needs_
         "{text}"
     );
     assert_eq!(controller.get("/healthz").await.0, 200);
-    // The disk stays full although the reserve was given up.
+    // The disk remains full although the reserve was released.
     disk.fill();
     sleep(Duration::from_millis(2_500)).await;
     assert_eq!(controller.get("/readyz").await.0, 503);
 
-    // A controller that is killed meanwhile starts on the full disk, with all that was acknowledged.
+    // A controller that is killed meanwhile starts on the full disk, with all acknowledged evidence.
     drop(agent);
     controller.kill();
     let controller = start().await;
     assert_eq!(controller.get("/readyz").await.0, 503);
     assert_eq!(controller.get("/healthz").await.0, 200);
 
-    // Space comes back: it goes on by itself, and the agent sends again what was not acknowledged.
+    // Once space is free the controller recovers by itself, and the agent resends what was not acknowledged.
     disk.empty();
     wait_until_ready(&controller).await;
     let mut agent = Agent::join(controller.address(), "n1").await;
@@ -450,7 +453,7 @@ async fn rg_5_a_full_disk_stops_the_journal_and_nothing_else_and_recovery_needs_
     assert_ne!(status.jobs[0].state, JobState::Stopped);
 }
 
-/// The sessions outlast the time without space, and what they sent meanwhile comes again.
+/// The sessions outlast the time without space, and their evidence of that time is resent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rg_4_evidence_that_came_while_the_disk_was_full_is_sent_again() {
     let dir = tempfile::tempdir().expect("a directory");

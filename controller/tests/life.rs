@@ -1,4 +1,4 @@
-//! The controller's life: jobs from submission to end, restarts in between, and what it refuses.
+//! Life of a controller: jobs from submission to end, restarts in between, and refused requests.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn state_of(status: &rankguard_model::StatusView, job: &JobId) -> JobState {
         .state
 }
 
-/// Takes a job from its fence to its launch.
+/// Passes a job from its fence to its launch.
 async fn launch(agent: &mut Agent, job: &JobId) -> Launch {
     let generation = match agent.order().await {
         Order::Fence {
@@ -46,7 +46,7 @@ async fn launch(agent: &mut Agent, job: &JobId) -> Launch {
     }
 }
 
-/// Starts the rank of a launch and lets it make a step.
+/// Starts the rank of a launch and reports a step.
 async fn start(agent: &mut Agent, launch: &Launch) {
     let rank = agent.rank(&launch.job, launch.generation, 0);
     agent.report(rank.clone(), Body::RankStarted { pid: 7 }).await;
@@ -100,7 +100,7 @@ async fn a_job_runs_from_submission_to_its_end() {
     controller.stop().await;
 }
 
-/// The journal of a controller that was killed is the file as it stood: a copy taken while it runs is just that.
+/// A copy of the journal file of a running controller equals the file after a kill.
 #[tokio::test]
 async fn rg_5_a_killed_controller_goes_on_where_its_journal_ends() {
     let (dir, after) = (
@@ -114,7 +114,7 @@ async fn rg_5_a_killed_controller_goes_on_where_its_journal_ends() {
     let Order::Fence { generation, .. } = agent.order().await else {
         panic!("a fence")
     };
-    // It dies after the fence was ordered and before it was answered.
+    // The controller is killed after it ordered the fence and before the answer.
     fs::copy(dir.path().join(JOURNAL_FILE), after.path().join(JOURNAL_FILE)).expect("room");
     controller.stop().await;
 
@@ -128,7 +128,8 @@ async fn rg_5_a_killed_controller_goes_on_where_its_journal_ends() {
         .await;
     controller.stop().await;
 
-    // It ends while the job runs; the job ends while it is away; the agent tells it when it is back.
+    // The controller ends while the job runs; the job ends meanwhile; the agent reports the end when the controller is
+    // back.
     let controller = Running::start(settings(after.path())).await;
     assert_eq!(state_of(&controller.status().await, &spec.id), JobState::Running);
     let mut agent = Agent::join(controller.address, "n1").await;
@@ -174,7 +175,7 @@ async fn timers_of_an_earlier_life_fire_in_this_one() {
     let controller = Running::start(settings.clone()).await;
     controller.submit(&job("alone")).await.expect("a sound job");
     controller.stop().await;
-    // Nobody joins: the deadline that was set before the restart must end the wait.
+    // No node joins: the deadline that was set before the restart must end the wait.
     let controller = Running::start(settings).await;
     let id = JobId::from("alone");
     let status = controller
@@ -185,7 +186,7 @@ async fn timers_of_an_earlier_life_fire_in_this_one() {
     controller.stop().await;
 }
 
-/// Writes a shard as an agent would and gives its seal.
+/// Writes a shard as an agent would and returns its seal.
 fn write_shard(store: &Store, job: &JobId, generation: Generation, step: Step) -> ShardSeal {
     let image = [7_u8; 64];
     let (tensors, _) = ShardIndex::lay_out([TensorBox::whole("weight", Dtype::U8, vec![64])]);
@@ -230,7 +231,7 @@ async fn rg_1_a_checkpoint_is_committed_when_its_last_shard_is_durable_and_old_o
     let committed = store.committed_ids(&spec.id).expect("a store");
     assert_eq!(committed.iter().map(|id| id.step.0).collect::<Vec<_>>(), [20, 30]);
 
-    // A shard that is not there is no checkpoint, and the journal says why.
+    // A missing shard prevents the commit, and the journal holds the reason.
     let mut seal = write_shard(&store, &spec.id, launched.generation, Step(40));
     seal.index = "0".repeat(64);
     agent.report(rank.clone(), Body::ShardDurable { seal }).await;
@@ -256,7 +257,7 @@ async fn rg_1_a_checkpoint_is_committed_when_its_last_shard_is_durable_and_old_o
             _ => None,
         })
     };
-    // The refusal may still be on its way: a restarted controller asks for what is not answered.
+    // The refusal may still be in flight: a restarted controller repeats unanswered requests.
     controller.stop().await;
     let mut found = refused(dir.path());
     let until = std::time::Instant::now() + Duration::from_secs(60);
@@ -309,7 +310,7 @@ async fn two_controllers_on_one_state_directory_are_refused() {
         matches!(error, ControllerError::Journal(JournalError::InUse { .. })),
         "{error:?}"
     );
-    // The first one is unharmed and its address file too.
+    // The first controller is unharmed, and so is its address file.
     assert_eq!(
         rankguard_controller::read_address(dir.path()).expect("the file"),
         controller.address
@@ -346,7 +347,7 @@ async fn operators_are_told_what_is_wrong() {
         "{status}"
     );
 
-    // More than there is: taken in, and it says what it waits for.
+    // A job larger than the cluster is accepted, and shows the missing condition.
     let mut large = job("large");
     large.nodes = NodeRange { min: 9, max: 9 };
     controller.submit(&large).await.expect("a sound job");

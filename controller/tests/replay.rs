@@ -1,4 +1,4 @@
-//! A controller that takes replays only: who may speak to it, what it is asked for in vain, whose journal it is.
+//! Replay-only controller: permitted sessions, refused commands, and separation of journals.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn replaying(dir: &std::path::Path) -> Settings {
     }
 }
 
-/// Opens a session as an agent does, or as a replay; whether the answer says that replays are taken only.
+/// Opens a session as a live agent or as a replay; returns true if the response marks a replay-only controller.
 async fn knock(controller: &Running, is_replay: bool) -> Result<bool, Status> {
     let mut client = ControlClient::connect(format!("http://{}", controller.address))
         .await

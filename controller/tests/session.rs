@@ -33,7 +33,7 @@ async fn evidence_is_acknowledged_and_journalled_once_however_often_it_is_sent()
         .collect();
     agent.bring(&all[..3]).await;
     agent.acknowledged(3).await;
-    // Nobody knows whether an acknowledgement was lost: everything may come again.
+    // An acknowledgement may have been lost: all evidence may be resent.
     agent.bring(&all[..2]).await;
     agent.acknowledged(3).await;
     agent.bring(&all).await;
@@ -86,11 +86,11 @@ async fn a_silent_node_is_lost_until_it_joins_again() {
     let mut agent = Agent::join(controller.address, "n1").await;
     let state = |wanted| move |status: &rankguard_model::StatusView| status.nodes.iter().any(|n| n.state == wanted);
     controller.status_until(state(NodeState::Lost)).await;
-    // A word in the old session cannot bring it back unnoticed: the session is over.
+    // A message in the old session cannot revive the node: the session is closed.
     let status = agent.message().await.expect_err("a closed session");
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     controller.stop().await;
-    // Under a limit that it does not exceed again before anybody looks.
+    // The node does not exceed this silence limit again before the check.
     let controller = Running::start(settings(dir.path())).await;
     controller.status_until(state(NodeState::Lost)).await;
     let _again = Agent::join(controller.address, "n1").await;
@@ -139,7 +139,7 @@ async fn orders_for_a_node_that_is_away_are_kept_by_the_brain() {
     controller.stop().await;
 }
 
-/// What a machine that loses power keeps at the moment of an acknowledgement is the file as it then is.
+/// A copy of the file at the time of an acknowledgement equals the file after a power failure.
 #[tokio::test]
 async fn rg_4_whatever_is_acknowledged_is_already_in_the_journal() {
     let (dir, after) = (
@@ -163,7 +163,7 @@ async fn rg_4_whatever_is_acknowledged_is_already_in_the_journal() {
     controller.stop().await;
 }
 
-/// The measured promise: from evidence sent to evidence acknowledged, which includes the synced commit and the step.
+/// Measures the promise: time from sending to acknowledgement, which includes the synced commit and the decision step.
 #[tokio::test]
 async fn evidence_is_acknowledged_within_milliseconds() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -193,7 +193,7 @@ async fn evidence_is_acknowledged_within_milliseconds() {
             took[50], took[99]
         );
     }
-    // Who misses a wake-up is woken by the next look at silent nodes: this catches that, and no slow machine.
+    // A missed wake-up is delayed until the next liveness check: the bound detects that, but no slow machine.
     let look = settings(dir.path()).silence_limit / 4;
     assert!(took[50] < look / 2, "median {:?}", took[50]);
     controller.stop().await;

@@ -1,4 +1,4 @@
-//! Cases: findings that belong together, what was concluded from them and what was done.
+//! Cases: findings of one failure, the verdict drawn from them and the actions taken.
 
 use std::collections::BTreeMap;
 
@@ -6,51 +6,51 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CaseId, ClassId, Entity, EvidenceId, Finding, Generation, JobId, PlanId, Rank, Shared, Timestamp};
 
-/// One failure, from the first evidence to its outcome.
+/// Record of one failure, from the first evidence to the outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Case {
-    /// Its number.
+    /// Case number, counted from 1.
     pub id: CaseId,
-    /// Where it stands.
+    /// State in the life cycle.
     pub state: CaseState,
-    /// The job that suffered, where there was one.
+    /// Job that failed; absent when the case concerns no job.
     pub job: Option<JobId>,
-    /// The generation that suffered.
+    /// Generation of the job that failed.
     pub generation: Option<Generation>,
-    /// When the first evidence happened.
+    /// Time of the earliest evidence.
     pub first_at: Timestamp,
-    /// When it was opened.
+    /// Time at which the controller opened the case.
     pub opened_at: Timestamp,
-    /// When it was closed.
+    /// Time at which the case was closed or recovered.
     pub closed_at: Option<Timestamp>,
-    /// What is concluded so far.
+    /// Verdict so far; class `unknown` while evidence is gathered.
     pub verdict: Verdict,
-    /// What it rests on, in order of first cause.
+    /// Findings behind the verdict, in order of first cause.
     pub findings: Vec<Finding>,
-    /// The reasoning, one sentence a line, for the person on call.
+    /// Reasoning log for the engineer on call, one sentence an entry.
     pub reasoning: Vec<Reason>,
-    /// The plan that answers it.
+    /// Newest plan made for this case.
     pub plan: Option<PlanId>,
-    /// What was ordered because of it, one sentence each.
+    /// Actions taken for this case, one sentence an entry.
     pub actions: Vec<Reason>,
-    /// How it ended.
+    /// Outcome in words; absent while the case is open.
     pub outcome: Option<String>,
-    /// What evidence clears it (RG-10).
+    /// Evidence that clears the case, in words (RG-10).
     pub clears: String,
-    /// Measured delays.
+    /// Delays of detection and recovery.
     pub delays: Delays,
     /// Optimizer steps that had to be repeated.
     pub steps_lost: Option<u64>,
-    /// What people have noted about it, oldest first. The verdict stays as it was concluded.
+    /// Notes by operators, oldest first. A note never changes the verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<CaseNote>,
-    /// It rests on recorded evidence that was replayed: nothing of it happened now, and nothing was done.
+    /// True if the case rests on replayed recorded evidence; no action was taken.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replayed: bool,
 }
 
 impl Case {
-    /// The class that a person gave it last, where one did: a label for those who study verdicts.
+    /// Returns the class of the newest correction by an operator: a label for studies of verdicts.
     pub fn corrected_class(&self) -> Option<&ClassId> {
         self.notes.iter().rev().find_map(|note| match &note.kind {
             CaseNoteKind::Corrected { class } => Some(class),
@@ -58,126 +58,126 @@ impl Case {
         })
     }
 
-    /// Whether it rests on anything that an injection or a simulation made up.
+    /// Returns true if any finding comes from an injection or a simulation.
     pub fn is_synthetic(&self) -> bool {
         self.findings.iter().any(|finding| finding.synthetic)
     }
 }
 
-/// Where a case stands.
+/// Life-cycle state of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CaseState {
-    /// Evidence is still being gathered.
+    /// Evidence is being gathered.
     Open,
-    /// The verdict stands and a plan is being carried out.
+    /// The verdict is concluded and a plan is being carried out.
     Recovering,
     /// The job makes progress again.
     Recovered,
-    /// The job was stopped for good, or there was nothing to recover.
+    /// The job was stopped for good, or nothing had to be recovered.
     Closed,
 }
 
-/// How bad the evidence alone makes it look.
+/// Severity of a failure class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Worth knowing.
+    /// Informational; no work is affected.
     Info,
-    /// Something degrades.
+    /// Operation is degraded.
     Warning,
     /// Work was lost or will be.
     Failure,
 }
 
-/// What is concluded.
+/// Conclusion of a diagnosis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The canonical class; `unknown` when nothing explains the evidence.
+    /// Canonical class; `unknown` when no class explains the evidence.
     pub class: ClassId,
-    /// Where the class sits (hardware, network, storage, platform, scheduler, framework, user-code, user-data,
-    /// model-numerics, none).
+    /// Layer of the class: hardware, network, storage, platform, scheduler, framework, user-code, user-data,
+    /// model-numerics or none.
     pub layer: String,
-    /// How bad.
+    /// Severity of the class.
     pub severity: Severity,
-    /// Who is blamed; never the subject of a cascade (RG-7).
+    /// Blamed entity; never the subject of a cascade (RG-7).
     pub blamed: Entity,
-    /// The rank that failed first, where one did.
+    /// Rank that failed first, if known.
     pub root_rank: Option<Rank>,
-    /// The evidence that came first.
+    /// Id of the earliest evidence in causal order.
     pub first_cause: Option<EvidenceId>,
-    /// 0 to 1.
+    /// Confidence of the verdict, 0 to 1.
     pub confidence: f64,
-    /// Taxonomy id to the categories the class maps to, most specific first.
+    /// Categories of the class by taxonomy id, most specific first.
     pub taxonomies: Shared<BTreeMap<String, Vec<String>>>,
-    /// What the literature and the vendor recommend.
+    /// Mitigation that the literature and the vendor recommend.
     pub mitigation: Shared<Mitigation>,
-    /// Other classes that were considered, best first, with their confidence.
+    /// Other classes considered, each with its confidence, best first.
     pub alternatives: Vec<(ClassId, f64)>,
 }
 
-/// What to do about a class.
+/// Recommended mitigation of a failure class.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mitigation {
     /// Id of the first action (`isolate-node`, `restart-ranks`, `fix-code` ...).
     pub action: String,
-    /// The same as an instruction to a person.
+    /// The same action as an instruction to an operator.
     pub advice: String,
-    /// Ids of the sources that recommend it; empty when it is our own inference.
+    /// Ids of the sources that recommend it; empty for a recommendation of Rankguard itself.
     pub recommended_by: Vec<String>,
 }
 
-/// A sentence with its moment.
+/// Log entry: one sentence with its time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reason {
-    /// When it was concluded or done.
+    /// Time of the conclusion or action.
     pub at: Timestamp,
-    /// The sentence.
+    /// Sentence to display.
     pub text: String,
 }
 
-/// How long each stage of the answer took, in milliseconds from the first evidence's own time.
+/// Delays of detection and recovery, in milliseconds from the time of the first evidence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delays {
-    /// Until the first evidence reached the controller.
+    /// Delay until the first evidence reached the controller.
     pub evidence_ms: Option<i64>,
-    /// Until the case was opened.
+    /// Delay until the case was opened.
     pub case_ms: Option<i64>,
-    /// Until the plan was made.
+    /// Delay until the plan was made.
     pub plan_ms: Option<i64>,
-    /// Until every old rank was fenced.
+    /// Delay until every old rank was fenced.
     pub fenced_ms: Option<i64>,
-    /// Until the new ranks had started.
+    /// Delay until the new ranks had started.
     pub launched_ms: Option<i64>,
-    /// Until the first new optimizer step.
+    /// Delay until the first new optimizer step.
     pub first_step_ms: Option<i64>,
 }
 
-/// What a person has noted about a case.
+/// Note by an operator about a case.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaseNote {
-    /// When the controller took it.
+    /// Time at which the controller recorded it.
     pub at: Timestamp,
-    /// Who: the name in the certificate, else as the client says.
+    /// Author: the name in the client certificate, else the name that the client sent.
     pub by: String,
-    /// What was done.
+    /// Purpose of the note.
     #[serde(flatten)]
     pub kind: CaseNoteKind,
-    /// In words; may be empty.
+    /// Free text; may be empty.
     pub text: String,
 }
 
-/// What a note does.
+/// Purpose of a note.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum CaseNoteKind {
-    /// Somebody takes care of it.
+    /// Acknowledgement: an operator is working on the case.
     Acknowledged,
-    /// Words alone.
+    /// Comment without effect on labels.
     Comment,
-    /// The verdict is wrong.
+    /// Correction: the class of the verdict is wrong.
     Corrected {
-        /// The right class.
+        /// Class that the operator considers correct.
         class: ClassId,
     },
 }

@@ -1,8 +1,9 @@
-//! Errors as one line of text.
+//! Errors formatted as one line of text.
 
 use std::error::Error;
 
-/// An error with everything below it on one line, each told once: libraries often repeat their cause in their own message.
+/// Formats an error and its sources on one line. A source that its parent's message already contains is left out,
+/// because many libraries repeat it.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut below = error.source();

@@ -1,4 +1,4 @@
-//! Checkpoints of a job by what became of them.
+//! Counts of a job's checkpoint attempts by outcome.
 
 use std::collections::BTreeMap;
 
@@ -6,37 +6,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::Step;
 
-/// Reasons that are counted apart; further ones are counted together.
+/// Reasons counted separately; further ones are counted as [`OTHER_REASONS`].
 const REASONS_MAX: usize = 8;
-/// Characters of a reason that are kept.
+/// Characters retained of a reason.
 const REASON_LEN_MAX: usize = 240;
-/// Name of the reasons that are counted together.
+/// Key of the combined count of further reasons.
 const OTHER_REASONS: &str = "other reasons";
 
-/// Checkpoints that were begun, by what became of them.
+/// Counts of checkpoint attempts by outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CheckpointCounts {
-    /// Committed.
+    /// Number of committed checkpoints.
     pub committed: u64,
-    /// Void: a shard or the manifest could not be stored.
+    /// Void attempts: a shard or the manifest could not be stored.
     pub void: u64,
-    /// Void ones since the newest commit.
+    /// Void attempts since the newest commit.
     pub void_in_row: u64,
-    /// Void ones by reason; numbers in a reason are replaced by `#`.
+    /// Void attempts by reason; digits in a reason are replaced by `#`.
     pub reasons: BTreeMap<String, u64>,
-    /// Newest step that was committed.
+    /// Newest committed step.
     pub newest_committed: Option<Step>,
-    /// Newest void one.
+    /// Newest void attempt.
     pub newest_void: Option<VoidCheckpoint>,
 }
 
-/// A checkpoint that does not exist although it was begun.
+/// Checkpoint attempt that ended without a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VoidCheckpoint {
-    /// Its step.
+    /// Step of the attempt.
     pub step: Step,
-    /// Cause, as the agent or the controller reported it.
+    /// Cause that the agent or the controller reported.
     pub reason: String,
 }
 
@@ -62,8 +62,8 @@ impl CheckpointCounts {
         self.newest_void = Some(VoidCheckpoint { step, reason });
     }
 
-    /// Describes how a job that ended after `last` stands without its newest checkpoints; nothing where the newest one was
-    /// committed.
+    /// Formats a warning for a job that ended after step `last` without its newest checkpoints. Returns `None` if the
+    /// newest attempt was committed.
     pub fn warning(&self, last: Option<Step>) -> Option<String> {
         let void = self.newest_void.as_ref().filter(|_| self.void_in_row > 0)?;
         let of = last.map(|last| format!(" of {last}")).unwrap_or_default();
@@ -79,7 +79,7 @@ impl CheckpointCounts {
     }
 }
 
-/// A reason with its numbers replaced, so that steps and sizes do not make it another one.
+/// Replaces digits by `#`, so that reasons that differ only in steps or sizes are counted together.
 fn without_numbers(reason: &str) -> String {
     let mut text = String::with_capacity(reason.len());
     for part in reason.chars() {

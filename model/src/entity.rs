@@ -1,4 +1,4 @@
-//! What a piece of evidence is about, and whom a verdict blames.
+//! Entities: the subjects of evidence and the blamed parties of verdicts.
 
 use std::fmt;
 
@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Generation, JobId, NodeId, Rank};
 
-/// Kinds of device that a finding can name.
+/// Device types that a finding can name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceKind {
-    /// An accelerator.
+    /// Accelerator of any vendor.
     Gpu,
-    /// A network adapter or one of its ports.
+    /// Network adapter or one of its ports.
     Nic,
-    /// A switch of the GPU fabric.
+    /// Switch of the GPU fabric.
     Nvswitch,
-    /// A local disk.
+    /// Local disk of the node.
     Disk,
 }
 
-/// One device of a node.
+/// Device of a node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Device {
-    /// What it is.
+    /// Type of the device.
     pub kind: DeviceKind,
-    /// How the node addresses it: a PCI address in the form `0000:9b:00`, a device name such as `mlx5_0` or `nvme0n1`.
+    /// Address on the node: a PCI address such as `0000:9b:00`, or a device name such as `mlx5_0` or `nvme0n1`.
     pub address: String,
 }
 
@@ -41,44 +41,44 @@ impl fmt::Display for Device {
     }
 }
 
-/// The thing that evidence is about.
+/// Subject of evidence.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Entity {
-    /// Nothing narrower is known.
+    /// No narrower subject is known.
     Unknown,
-    /// A node as a whole.
+    /// The node as a whole.
     Node {
-        /// Which one.
+        /// Name of the node.
         node: NodeId,
     },
-    /// A device of a node.
+    /// Device of a node.
     Device {
-        /// The node it sits in.
+        /// Node that holds the device.
         node: NodeId,
-        /// Which device.
+        /// Device on that node.
         device: Device,
     },
-    /// A rank of one generation of a job.
+    /// Rank of one generation of a job.
     Rank {
-        /// Its job.
+        /// Job of the rank.
         job: JobId,
-        /// Its generation.
+        /// Generation of the rank.
         generation: Generation,
-        /// Its rank in that generation.
+        /// Rank number in that generation.
         rank: Rank,
-        /// The node it runs on.
+        /// Node on which the rank runs.
         node: NodeId,
     },
-    /// A job as a whole: its program, its data, its configuration.
+    /// Whole job: its program, data and configuration.
     Job {
-        /// Which one.
+        /// Name of the job.
         job: JobId,
     },
 }
 
 impl Entity {
-    /// The node this entity is, or sits on.
+    /// Returns the node of a node, device or rank.
     pub fn node(&self) -> Option<&NodeId> {
         match self {
             Self::Node { node } | Self::Device { node, .. } | Self::Rank { node, .. } => Some(node),
@@ -86,7 +86,7 @@ impl Entity {
         }
     }
 
-    /// The job this entity is, or belongs to.
+    /// Returns the job of a job or rank.
     pub fn job(&self) -> Option<&JobId> {
         match self {
             Self::Rank { job, .. } | Self::Job { job } => Some(job),
@@ -94,7 +94,7 @@ impl Entity {
         }
     }
 
-    /// The rank, where this entity is one.
+    /// Returns the rank number if the entity is a rank.
     pub fn rank(&self) -> Option<Rank> {
         match self {
             Self::Rank { rank, .. } => Some(*rank),

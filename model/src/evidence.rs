@@ -1,4 +1,4 @@
-//! Evidence: what was seen. One type for everything that nodes report, live, simulated or replayed.
+//! Evidence: observations that nodes report. Live, simulated and replayed evidence share one type.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +10,12 @@ use crate::{
     ClassId, Entity, Exit, Fields, Generation, HeldIn, JobId, NodeId, OrderId, Rank, Sequence, Step, Timestamp,
 };
 
-/// Where in the cluster's history a piece of evidence stands: which node reported it, and as which one.
+/// Identity of evidence: reporting node and sequence number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct EvidenceId {
-    /// The node that saw it. Files read offline use the file's node, or its path.
+    /// Reporting node. Files read offline use the node named in the file, or the path.
     pub node: NodeId,
-    /// Its number in that node's spool, from 1 without gaps (RG-4).
+    /// Number in that node's spool, counted from 1 without gaps (RG-4).
     pub seq: Sequence,
 }
 
@@ -25,117 +25,120 @@ impl fmt::Display for EvidenceId {
     }
 }
 
-/// The collector that saw it.
+/// Collector that observed the evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
-    /// The kernel's log ring.
+    /// Kernel log ring.
     KernelLog,
     /// Standard output or error of a rank, or a log file of the job.
     JobLog,
-    /// The launcher above the ranks (torchrun, srun, mpirun ...).
+    /// Launcher above the ranks (torchrun, srun, mpirun ...).
     Launcher,
-    /// The batch scheduler or orchestrator (Slurm, Kubernetes ...).
+    /// Batch scheduler or orchestrator (Slurm, Kubernetes ...).
     Scheduler,
-    /// The agent's own view of the ranks it runs.
+    /// Supervision of the agent's own ranks.
     Ranks,
-    /// Processors, memory, disks, limits of the host.
+    /// Processors, memory, disks and limits of the host.
     Host,
-    /// The GPU management library.
+    /// GPU management library.
     Gpu,
-    /// Network adapters.
+    /// Network adapters and their ports.
     Nic,
-    /// The agent's checkpoint service.
+    /// Checkpoint service of the agent.
     Checkpoint,
-    /// The record of collectives that PyTorch keeps on each rank and dumps when one times out.
+    /// PyTorch flight recorder: the log of collectives that each rank dumps when one times out.
     FlightRecorder,
-    /// The agent about itself: gaps, overflows, absent collectors.
+    /// Agent's own state: gaps, overflows, absent collectors.
     Agent,
 }
 
-/// One thing that was seen.
+/// Observation by a node, with its classifications.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// Its identity; the same id is the same evidence, however often it arrives.
+    /// Identity; evidence with the same id is the same observation, however often it arrives.
     pub id: EvidenceId,
-    /// When it happened, on the controller's clock: the agent has subtracted its measured offset.
+    /// Time of the observation on the controller's clock: the agent has subtracted its measured offset.
     pub at: Timestamp,
-    /// Which collector saw it.
+    /// Collector that observed it.
     pub source: Source,
-    /// What it is about.
+    /// Subject of the observation.
     pub entity: Entity,
-    /// What was seen.
+    /// Content of the observation.
     pub body: Body,
-    /// What triage made of it: empty when no signature knows it.
+    /// Classifications by triage; empty when no signature matches.
     pub marks: Vec<Mark>,
-    /// Whether it is the work of an injection or a simulation: nothing was really wrong.
+    /// True if an injection or a simulation produced it; nothing really failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub synthetic: bool,
 }
 
-/// What was seen.
+/// Observation by type.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Body {
-    /// A line of a log, or several that belong together (a traceback, the three lines of an OOM kill).
+    /// Log line, or several lines that belong together (a traceback, the three lines of an OOM kill).
     Line {
-        /// The deciding line, as read, lossily decoded.
+        /// Decisive line as read, decoded lossily.
         text: String,
-        /// Lines around it that a person wants to see, oldest first; without `text` itself.
+        /// Surrounding lines for display, oldest first, without `text` itself.
         context: Vec<String>,
-        /// How often the same line was seen within the deduplication window, at least 1.
+        /// Occurrences of the line within the deduplication window, at least 1.
         repeats: u32,
     },
-    /// A measured value beyond its threshold, or one that changed state.
+    /// Metric value beyond its threshold, or a metric that changed state.
     Sample {
-        /// Name of the metric (`gpu.temperature`, `nic.link_downed` ...).
+        /// Metric name (`gpu.temperature`, `nic.link_downed` ...).
         metric: String,
-        /// The value.
+        /// Measured value, in `unit`.
         value: f64,
-        /// Its unit (`celsius`, `count`, `bytes`, `ratio` ...).
+        /// Unit (`celsius`, `count`, `bytes`, `ratio` ...).
         unit: String,
     },
-    /// Something was lost before it could be read, or a collector is absent (RG-4).
+    /// Data was lost before it could be read, or a collector is absent (RG-4).
     Gap {
-        /// What is missing and why.
+        /// Missing data and the cause, in words.
         what: String,
-        /// How many records, where that is known.
+        /// Lost records, if known.
         lost: Option<u64>,
     },
-    /// A rank's process was started.
+    /// The process of a rank was started.
     RankStarted {
-        /// Its process id on the node.
+        /// Process id on the node.
         pid: u32,
     },
-    /// A rank's process ended.
+    /// The process of a rank ended.
     RankExited {
-        /// Its process id on the node.
+        /// Process id on the node.
         pid: u32,
-        /// How it ended.
+        /// Exit status of the process.
         exit: Exit,
-        /// The agent ended it, by order or because its lease was over: the exit is an act of Rankguard and evidence of nothing.
+        /// True if the agent ended the process, by order or because its lease expired. Such an exit is no evidence of a
+        /// failure.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         ended_by_agent: bool,
     },
     /// A rank completed steps. Sent at most a few times a second, for the newest step.
     Progress {
-        /// The newest completed step.
+        /// Newest completed step.
         step: Step,
-        /// Loss of that step, where the trainer told it.
+        /// Loss of that step, if the trainer reports it.
         loss: Option<f64>,
-        /// Wall time of that step in milliseconds.
+        /// Wall time of that step, milliseconds.
         step_ms: f64,
-        /// The part of it that the rank worked rather than waited for others, where the trainer told it.
+        /// Part of the step that the rank worked rather than waited for others, milliseconds, if the trainer reports
+        /// it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         own_ms: Option<f64>,
     },
-    /// The agent has ended all processes of older generations and refuses their orders and seals (RG-3).
+    /// Fence confirmation: the agent has ended all processes of older generations and refuses their orders and seals
+    /// (RG-3).
     Fenced {
-        /// The job.
+        /// Job of the fence.
         job: JobId,
-        /// The generation that may act from now on.
+        /// Generation that may act from now on.
         generation: Generation,
-        /// A free TCP port on the node, when the order asked for one.
+        /// Free TCP port on the node, if the order asked for one.
         master_port: Option<u16>,
         /// Processes of older generations that were ended, ranks included.
         #[serde(default, skip_serializing_if = "is_zero")]
@@ -144,11 +147,11 @@ pub enum Body {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         left: Vec<String>,
     },
-    /// The answer to a stop: no process of the job is left up to this generation, except those in `left`.
+    /// Stop confirmation: no process of the job is left up to this generation, except those in `left`.
     Stopped {
-        /// The job.
+        /// Job that was stopped.
         job: JobId,
-        /// The newest generation that was stopped.
+        /// Newest generation that was stopped.
         generation: Generation,
         /// Processes that were ended, ranks included.
         #[serde(default, skip_serializing_if = "is_zero")]
@@ -157,233 +160,234 @@ pub enum Body {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         left: Vec<String>,
     },
-    /// A rank sealed its shard in its arena: training went on.
+    /// A rank sealed its shard in its arena; training continued.
     ShardSealed {
         /// Step of the image.
         step: Step,
-        /// How long the trainer waited, milliseconds.
+        /// Time for which the trainer was stalled, milliseconds.
         stall_ms: f64,
-        /// Size of the image, bytes.
+        /// Image size, bytes.
         bytes: u64,
     },
-    /// A sealed shard is on disk, synced, under its digest.
+    /// A sealed shard is on disk and synced, under its digest.
     ShardDurable {
-        /// What the manifest needs to know of it.
+        /// Shard entry for the manifest.
         seal: ShardSeal,
     },
-    /// A shard could not be kept; this attempt at the checkpoint is void, older ones are untouched.
+    /// A shard could not be stored. This checkpoint attempt is void; older checkpoints are untouched.
     ShardFailed {
         /// Step of the image.
         step: Step,
-        /// Why (`no space left on device` ...).
+        /// Cause (`no space left on device` ...).
         reason: String,
     },
-    /// An image is in the memory of another node, or a committed checkpoint in an object store, whole and compared with its
-    /// digests; or it could not be brought there.
+    /// Result of a copy: an image in the memory of another node, or a committed checkpoint in an object store, complete
+    /// and verified by digest; or the failure to make it.
     Copied {
-        /// The generation that wrote it.
+        /// Generation that wrote the image.
         generation: Generation,
-        /// Its step.
+        /// Step of the image.
         step: Step,
-        /// How far away the copy is.
+        /// Tier of the copy.
         tier: CopyTier,
-        /// Which node or store, as people call it.
+        /// Target node or store, for display.
         to: String,
-        /// Bytes that were sent.
+        /// Bytes sent to the target.
         bytes: u64,
-        /// How long it took, milliseconds.
+        /// Duration of the operation, milliseconds.
         took_ms: f64,
-        /// Why there is no copy.
+        /// Cause of the failure; absent for a successful copy.
         failed: Option<String>,
     },
-    /// What the ranks of an ended generation had sealed is in the store as far as this node has it.
+    /// The node has written to the store what it has of the shards that an ended generation sealed.
     ShardsFinished {
-        /// The job.
+        /// Job of the shards.
         job: JobId,
-        /// The generation that is to start.
+        /// Generation that is to start.
         generation: Generation,
-        /// Where it had it.
+        /// Place where the node had the images.
         from: HeldIn,
-        /// Shards that it wrote, or found written.
+        /// Shards that were written, or found written.
         shards: u32,
-        /// Why the first of the others could not be.
+        /// Cause for the first shard that could not be written.
         failed: Option<String>,
     },
     /// A rank loaded its part of a checkpoint.
     Restored {
-        /// Step it starts from.
+        /// Step from which the rank starts.
         step: Step,
-        /// Where the bytes came from.
+        /// Bytes by tier.
         from: RestoreBytes,
-        /// How long it took, milliseconds.
+        /// Duration of the operation, milliseconds.
         took_ms: f64,
     },
-    /// What a rank dumped of its flight recorder: which collectives it called last, and how far each came.
+    /// Flight recorder dump of a rank: its latest collectives and the progress of each.
     FlightDump {
-        /// The dump, cut down to its newest operations, in the recorder's JSON form.
+        /// Dump in the recorder's JSON form, cut down to its newest operations.
         dump: String,
         /// Older operations that were left out.
         left_out: u64,
     },
     /// A rank reported completion of all its work.
     RankFinished,
-    /// What a look at the node before a generation found.
+    /// Result of the preflight checks of a node before a generation.
     Preflighted {
-        /// The job.
+        /// Job to be started.
         job: JobId,
-        /// The generation that is to start.
+        /// Generation that is to start.
         generation: Generation,
-        /// Checks that failed; what cannot be told is not among them.
+        /// Failed checks; checks without a result are not among them.
         failed: Vec<FailedCheck>,
-        /// What must be the same on all nodes of a job, by name: versions, digests, variables.
+        /// Values that must be equal on all nodes of a job, by name: versions, digests, variables.
         environment: BTreeMap<String, String>,
     },
     /// An order could not be carried out.
     OrderFailed {
-        /// Which order.
+        /// Number of the order.
         order: OrderId,
-        /// Its job.
+        /// Job of the order.
         job: JobId,
-        /// Its generation.
+        /// Generation of the order.
         generation: Generation,
-        /// Why.
+        /// Cause of the failure.
         reason: String,
-        /// The newest generation that the agent knows, where the order was refused because its own is none that may act.
+        /// Newest generation that the agent knows, if it refused the order because the order's generation may not act.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         newest: Option<Generation>,
     },
 }
 
-/// Signature of the evidence that an agent ended ranks because its lease was over. Its fields are `job` and `generation`.
+/// Signature of the evidence that an agent ended ranks because its lease expired. Its fields are `job` and
+/// `generation`.
 pub const LEASE_SIGNATURE: &str = "agent.lease";
 
-/// Signature of the last line on standard error of a rank that ended itself with an error code and without a traceback. Its
-/// fields are `exit` and `message`.
+/// Signature of the last line on standard error of a rank that ended itself with an error code and without a traceback.
+/// Its fields are `exit` and `message`.
 pub const EXIT_MESSAGE: &str = "agent.exit-message";
 
 fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// A tier besides the checkpoint store.
+/// Checkpoint tier other than the checkpoint store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CopyTier {
     /// Memory of another node: an image of one rank.
     Peer,
-    /// An object store: a whole committed checkpoint.
+    /// Object store: a whole committed checkpoint.
     Mirror,
-    /// Parity in the memory of another node: an image of one rank is in it.
+    /// Parity in the memory of another node that covers an image of one rank.
     Parity,
 }
 
-/// A check that says that the job would fail on this node.
+/// Preflight check that predicts a failure of the job on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedCheck {
-    /// What was looked at: `path`, `gpu`, `command` ...
+    /// Check name: `path`, `gpu`, `command` ...
     pub check: String,
-    /// Which one: the path, the device, the program.
+    /// Checked path, device or program.
     pub subject: String,
-    /// The failure class that it prevents.
+    /// Failure class that the check prevents.
     pub class: ClassId,
-    /// What was found.
+    /// State that was found.
     pub found: String,
-    /// What to do about it.
+    /// Advice to the operator.
     pub advice: String,
 }
 
-/// A durable shard as the manifest names it.
+/// Durable shard, as the manifest lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardSeal {
-    /// The rank that wrote it.
+    /// Rank that wrote it.
     pub rank: Rank,
     /// Step of the image.
     pub step: Step,
-    /// World size of the generation that wrote it: a checkpoint is whole when it has this many shards.
+    /// World size of the generation that wrote it: a checkpoint is complete when it has this many shards.
     pub world_size: u32,
-    /// BLAKE3 of the shard's index, 64 hex digits; the index names every chunk by its own digest.
+    /// BLAKE3 of the shard's index, 64 hex digits; the index lists every chunk by its own digest.
     pub index: String,
-    /// Size of the image, bytes.
+    /// Image size, bytes.
     pub bytes: u64,
-    /// The part of the job's stream of samples that is in the image, where the rank says it.
+    /// Part of the job's sample stream that the image covers, if the rank reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger: Option<Ledger>,
-    /// What the rank's small state is: a name with a version; empty where the rank gave none.
+    /// Schema of the rank's small state: a name with a version; empty if the rank gave none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub schema: String,
 }
 
-/// An interval of a job's stream of samples: what training has seen of it. The same at every world size.
+/// Interval of a job's sample stream that training has consumed. Independent of the world size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
-    /// Its first sample.
+    /// First sample of the interval.
     pub first: u64,
-    /// The sample after its last.
+    /// Sample after the last.
     pub end: u64,
 }
 
 /// Bytes of one restore by the tier that supplied them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestoreBytes {
-    /// From an arena on the same node.
+    /// Bytes from an arena on the same node.
     pub arena: u64,
-    /// From another node's agent.
+    /// Bytes from another node's agent.
     pub peer: u64,
-    /// From the checkpoint store.
+    /// Bytes from the checkpoint store.
     pub disk: u64,
 }
 
-/// What triage says of a piece of evidence.
+/// Classification of evidence by triage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mark {
-    /// The failure class it speaks of.
+    /// Failure class of the catalogue.
     pub class: ClassId,
-    /// Its part in a failure, as far as one line can tell; diagnosis may change it.
+    /// Role in a failure, as far as one line determines it; diagnosis may change it.
     pub role: Role,
-    /// How sure the signature is, 0 to 1.
+    /// Confidence of the signature, 0 to 1.
     pub confidence: f64,
-    /// Which signature matched.
+    /// Id of the signature that matched.
     pub signature: SmolStr,
-    /// What the signature took out of the text (`xid`, `pid`, `exception`, `file`, `line` ...).
+    /// Values that the signature extracted from the text (`xid`, `pid`, `exception`, `file`, `line` ...).
     pub fields: Fields,
 }
 
-/// The part that a finding plays in a failure.
+/// Role of a finding in a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// It may have started the failure.
+    /// Possible first cause of the failure.
     Root,
-    /// It follows from something else and is never blamed (RG-7).
+    /// Consequence of another failure; never blamed (RG-7).
     Cascade,
-    /// A second witness of a root.
+    /// Second observation of a root.
     Confirmation,
-    /// It means nothing.
+    /// Irrelevant to any failure.
     Noise,
 }
 
-/// Evidence that has been given a meaning within a case.
+/// Evidence with its role in a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The evidence.
+    /// Id of the evidence.
     pub evidence: EvidenceId,
-    /// When it happened.
+    /// Time of the observation.
     pub at: Timestamp,
-    /// Who saw it.
+    /// Collector that observed it.
     pub source: Source,
-    /// What it is about.
+    /// Subject of the evidence.
     pub entity: Entity,
-    /// Class it speaks of.
+    /// Failure class of the catalogue.
     pub class: ClassId,
-    /// Its part in this case.
+    /// Role in this case.
     pub role: Role,
-    /// How sure diagnosis is, 0 to 1.
+    /// Confidence of diagnosis, 0 to 1.
     pub confidence: f64,
-    /// The text a person should read.
+    /// Text for display.
     pub text: String,
-    /// Why it has this role.
+    /// Reason for the role.
     pub why: String,
-    /// As the evidence says ([`Evidence::synthetic`]).
+    /// Copy of [`Evidence::synthetic`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub synthetic: bool,
 }

@@ -1,4 +1,4 @@
-//! Fields: the few values that a signature takes out of a text.
+//! Fields: the few values that a signature extracts from a text.
 
 use std::collections::BTreeMap;
 use std::ops::Index;
@@ -7,19 +7,19 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
-/// Values by name, in the order of the names. There are few of one line, and whoever copies them shares them: what lines of one
-/// kind say is told of each of them, and held by whatever remembers the line.
+/// Values by name, in the order of the names. A line has few fields, and clones share one allocation, because
+/// classifications and every later holder of the line copy them.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<SmolStr, SmolStr>", into = "BTreeMap<SmolStr, SmolStr>")]
 pub struct Fields(Option<Arc<Vec<(SmolStr, SmolStr)>>>);
 
 impl Fields {
-    /// None yet.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Room for as many.
+    /// Creates an empty set with room for `count` fields.
     pub fn with_capacity(count: usize) -> Self {
         Self((count > 0).then(|| Arc::new(Vec::with_capacity(count))))
     }
@@ -28,12 +28,13 @@ impl Fields {
         self.0.as_deref().map_or(&[], Vec::as_slice)
     }
 
-    /// All of them, to be changed: a copy where others hold them too.
+    /// Returns the fields for modification; clones them if the allocation is shared.
     fn own(&mut self) -> &mut Vec<(SmolStr, SmolStr)> {
         Arc::make_mut(self.0.get_or_insert_default())
     }
 
-    /// Where a name stands, or belongs: behind all others, where they are given in their order.
+    /// Returns the position of a name, or the position to insert it at. Names that arrive in order are appended without
+    /// a search.
     fn place(&self, name: &str) -> Result<usize, usize> {
         let all = self.all();
         match all.last() {
@@ -43,22 +44,22 @@ impl Fields {
     }
 
     fn value(&self, name: &str) -> Option<&SmolStr> {
-        // Most names differ in their length already.
+        // Most names differ in length, so a linear scan compares few bytes.
         let mut all = self.all().iter();
         all.find_map(|(known, value)| (known.as_str() == name).then_some(value))
     }
 
-    /// The value of a name.
+    /// Returns the value of a name.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.value(name).map(SmolStr::as_str)
     }
 
-    /// Whether a name has a value.
+    /// Returns true if a name has a value.
     pub fn contains_key(&self, name: &str) -> bool {
         self.value(name).is_some()
     }
 
-    /// Gives a name a value, whatever it had before.
+    /// Sets the value of a name, replacing an earlier one.
     pub fn insert(&mut self, name: impl Into<SmolStr>, value: impl Into<SmolStr>) {
         let name = name.into();
         match self.place(&name) {
@@ -67,7 +68,7 @@ impl Fields {
         }
     }
 
-    /// Gives a name a value where it has none.
+    /// Sets the value of a name that has none.
     pub fn fill(&mut self, name: impl Into<SmolStr>, value: impl Into<SmolStr>) {
         let name = name.into();
         if let Err(place) = self.place(&name) {
@@ -75,17 +76,17 @@ impl Fields {
         }
     }
 
-    /// Names and values, in the order of the names.
+    /// Returns names and values, in the order of the names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.all().iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// How many there are.
+    /// Returns the number of fields.
     pub fn len(&self) -> usize {
         self.all().len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no fields.
     pub fn is_empty(&self) -> bool {
         self.all().is_empty()
     }

@@ -1,4 +1,4 @@
-//! Folding: a value as one number, the same in every run, and what is found by it.
+//! Folding: a deterministic, fast hash, and a map that uses it.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -6,8 +6,8 @@ use std::hash::{Hash, Hasher};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-/// Folds what it is given into one number, word by word: the same in every run, and cheaper than what keeps out people who
-/// look for collisions.
+/// Hasher that folds its input word by word into one number. The result is the same in every run; it does not resist
+/// deliberate collisions, which keeps it cheap.
 #[derive(Debug, Default)]
 pub struct Fold(u64);
 
@@ -18,7 +18,7 @@ impl Fold {
     }
 }
 
-/// Numbers of fixed length fold as their bytes do, without being taken apart.
+/// Integers of fixed length hash like their bytes, without a split into bytes.
 impl Hasher for Fold {
     #[inline]
     fn write(&mut self, bytes: &[u8]) {
@@ -54,13 +54,13 @@ impl Hasher for Fold {
     }
 }
 
-/// A length, where no short rest of a text has bits.
+/// Returns a length in the top byte of a word, where the rest of a short text has no bits.
 fn length(bytes: usize) -> u64 {
     (bytes as u64).rotate_left(56)
 }
 
-/// Fewer than eight bytes as a word, the first one lowest and zeros above. Names are short, so most of what is folded is this
-/// rest, and copying it by a call would cost more than folding it.
+/// Returns fewer than eight bytes as a little-endian word with zeros above. Most names are short and consist of this
+/// rest only, and a `memcpy` call would cost more than the hash.
 fn rest_of_word(bytes: &[u8]) -> u64 {
     let (mut word, mut bits, mut rest) = (0, 0, bytes);
     if let Some((four, behind)) = rest.split_first_chunk() {
@@ -77,8 +77,8 @@ fn rest_of_word(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Values by name, for what is asked for every piece of evidence: found by folding the name, and never listed, so that no order
-/// of them can show anywhere (RG-8).
+/// Hash map for lookups on every piece of evidence. It has no iterator, so hash order cannot leak into any output
+/// (RG-8).
 #[derive(Clone)]
 pub struct ByName<K, V>(HashTable<(K, V)>);
 
@@ -95,14 +95,14 @@ fn fold(name: &impl Hash) -> u64 {
 }
 
 impl<K: Hash + Eq, V> ByName<K, V> {
-    /// Whether there are none.
+    /// Returns true if the map is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The value of a name. It may be lent in a type of its own that folds as the name itself.
+    /// Returns the value of a name. `Q` may be a borrowed form that hashes like the key itself.
     pub fn get<Q: Hash + PartialEq<K>>(&self, name: &Q) -> Option<&V> {
-        // Where nothing is, as where no job runs, no name is folded to find that out.
+        // An empty map, such as that of jobs on an idle cluster, needs no hash.
         if self.0.is_empty() {
             return None;
         }
@@ -110,13 +110,13 @@ impl<K: Hash + Eq, V> ByName<K, V> {
         found.map(|(_, value)| value)
     }
 
-    /// The value of a name, to be changed.
+    /// Returns the value of a name for modification.
     pub fn get_mut<Q: Hash + PartialEq<K>>(&mut self, name: &Q) -> Option<&mut V> {
         let found = self.0.find_mut(fold(name), |(known, _)| *name == *known);
         found.map(|(_, value)| value)
     }
 
-    /// The value of a name, an empty one where it had none.
+    /// Returns the value of a name; inserts the default if there is none.
     pub fn of(&mut self, name: &K) -> &mut V
     where
         K: Clone,
@@ -128,7 +128,7 @@ impl<K: Hash + Eq, V> ByName<K, V> {
         &mut entry.or_insert_with(make).into_mut().1
     }
 
-    /// Gives a name a value, whatever it had before.
+    /// Sets the value of a name, replacing an earlier one.
     pub fn set(&mut self, name: K, value: V) {
         let is = |(known, _): &(K, V)| *known == name;
         match self.0.entry(fold(&name), is, |(known, _)| fold(known)) {
@@ -137,7 +137,7 @@ impl<K: Hash + Eq, V> ByName<K, V> {
         }
     }
 
-    /// Changes the value of a name, where it has one, and takes it away where `how` says that nothing of it is left.
+    /// Modifies the value of a name, if there is one, and removes the entry if `how` returns true.
     pub fn lessen<Q: Hash + PartialEq<K>>(&mut self, name: &Q, how: impl FnOnce(&mut V) -> bool) {
         if let Ok(mut entry) = self.0.find_entry(fold(name), |(known, _)| *name == *known)
             && how(&mut entry.get_mut().1)
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// Folds as every other one does.
+    /// Hashes every key to the same number.
     #[derive(Debug, Clone, PartialEq, Eq)]
     struct Colliding(u8);
 

@@ -1,76 +1,77 @@
-//! What an agent remembers of its own past and of its controller's, so that neither goes on from a restored copy unnoticed
-//! (RG-3, RG-4).
+//! History that an agent records of its own spool and of its controller's journal, so that a restored copy of either is
+//! detected (RG-3, RG-4).
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Generation, JobId, Sequence};
 
-/// A stretch in the life of a spool during which its numbers keep their meaning. A start of the agent begins one, and so
-/// does every change of numbers that were not sent.
+/// Period in which the sequence numbers of a spool retain their meaning. Every start of the agent begins an epoch, and
+/// so does every renumbering of evidence that was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpoolEpoch {
-    /// Random, never 0.
+    /// Random id, never 0.
     pub id: u64,
-    /// Newest number of the spool when the epoch ended; of the epoch that lasts, when it was read.
+    /// Newest number of the spool when the epoch ended; for the current epoch, when it was read.
     pub end: Sequence,
 }
 
-/// The newest entry of a controller's journal that an agent knows of.
+/// Newest entry of a controller's journal that an agent knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalMark {
-    /// The journal: the first start of a controller on it. Random, never 0.
+    /// Journal id: the id of the first start of a controller on it. Random, never 0.
     pub journal: u64,
-    /// The start of the controller that wrote the entry. Random, never 0.
+    /// Id of the controller start that wrote the entry. Random, never 0.
     pub life: u64,
-    /// How many entries the journal had.
+    /// Entries that the journal had.
     pub position: u64,
 }
 
-/// The newest generation of a job that an agent was ordered.
+/// Newest generation of a job in the orders that an agent received.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobFence {
-    /// The job.
+    /// Job of the orders.
     pub job: JobId,
-    /// Its newest generation.
+    /// Newest generation in these orders.
     pub generation: Generation,
-    /// The start of the controller in which that generation was begun; 0 where it is not known. A generation is one and the
-    /// same only where this is equal, too.
+    /// Id of the controller start in which that generation began; 0 if unknown. Two generations are the same only if
+    /// this id is equal, too.
     pub life: u64,
 }
 
-/// What an agent remembers and reports when it joins. All of it is empty for an agent of an earlier version.
+/// History that an agent reports when it joins. Agents of earlier versions report an empty one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeHistory {
-    /// The epochs of its spool, oldest first; the last one lasts.
+    /// Epochs of the spool, oldest first; the last one is current.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub epochs: Vec<SpoolEpoch>,
-    /// The newest entry of a journal that it knows of.
+    /// Newest journal entry that the agent knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<JournalMark>,
-    /// Generations that it was ordered, those of the newest orders.
+    /// Newest generation of each job in the latest orders.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fences: Vec<JobFence>,
 }
 
 impl NodeHistory {
-    /// Whether there is nothing in it.
+    /// Returns true if the history is empty.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// A spool that is a restored copy: after the copy was made, the original delivered more.
+/// Finding that a spool is a restored copy: the original delivered more evidence after the copy was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestoredSpool {
-    /// Numbers up to this one have the same meaning in the copy and in the original; 0 where they have no epoch in common.
+    /// Numbers up to this one have the same meaning in the copy and in the original; 0 if they share no epoch.
     pub common: Sequence,
 }
 
-/// Compares the epochs of a spool with those that the controller knows from the node's last join, of which it has journalled
-/// everything up to `acknowledged`. `None` where the spool goes on from there, or where one side knows no epochs.
+/// Compares the epochs of a spool with those that the node reported at its last join. `acknowledged` is the newest
+/// number that the controller has journalled. Returns `None` if the spool continues from there, or if either side knows
+/// no epochs.
 ///
-/// The original reported each of its epochs before it delivered anything in it. So the spool goes on exactly if it knows the
-/// last reported epoch, and that epoch had reached every acknowledged number.
+/// The original reports each epoch before it delivers evidence in it. So the spool continues exactly if it contains the
+/// last reported epoch and that epoch had reached every acknowledged number.
 pub fn restored_spool(own: &[SpoolEpoch], reported: &[SpoolEpoch], acknowledged: Sequence) -> Option<RestoredSpool> {
     let (last, _) = (reported.last()?, own.last()?);
     let own_end = |id: u64| own.iter().rev().find(|epoch| epoch.id == id).map(|epoch| epoch.end);
@@ -108,7 +109,7 @@ mod tests {
         check(&[(1, 5)], &[], 0, None);
         check(&[(1, 5)], &[(1, 3)], 5, None);
         check(&[(1, 5), (2, 9)], &[(1, 3)], 4, None);
-        // Lives that never joined are unknown to the controller.
+        // Epochs that were never reported in a join are unknown to the controller.
         check(&[(1, 5), (2, 9), (3, 12)], &[(1, 3)], 5, None);
     }
 
@@ -116,10 +117,10 @@ mod tests {
     fn a_copy_is_known_by_the_epoch_or_the_number_that_it_lacks() {
         // The original went on in the same epoch.
         check(&[(1, 5), (3, 9)], &[(1, 3)], 7, Some(5));
-        // The original was started again.
+        // The original was restarted.
         check(&[(1, 5), (3, 9)], &[(1, 5), (2, 5)], 5, Some(5));
         check(&[(1, 5), (3, 9)], &[(1, 8), (2, 8)], 9, Some(5));
-        // Another directory.
+        // A different state directory.
         check(&[(9, 2)], &[(1, 5)], 5, Some(0));
     }
 

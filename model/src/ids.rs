@@ -1,7 +1,7 @@
-//! Identifiers. Each is its own type, so that a rank can never be passed where a step is meant.
+//! Identifiers. Each has its own type, so that the compiler rejects a rank in place of a step.
 //!
-//! A name is copied wherever a sign, a finding or a case speaks of it, so short ones lie in the value itself and long ones are
-//! shared: no copy allocates.
+//! Evidence, findings and cases clone names often. Short names are stored inline and long ones are shared, so no clone
+//! allocates.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ macro_rules! name_id {
         pub struct $name(SmolStr);
 
         impl $name {
-            /// The name as text.
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -50,7 +50,7 @@ macro_rules! number_id {
         pub struct $name(pub $inner);
 
         impl $name {
-            /// The one after this one; the largest has none after it and is returned again.
+            /// Returns the successor; saturates at the largest number.
             #[must_use]
             pub fn next(self) -> Self {
                 Self(self.0.saturating_add(1))
@@ -66,19 +66,19 @@ macro_rules! number_id {
 }
 
 name_id! {
-    /// A machine of the cluster, by the name its operators use.
+    /// Name of a node, as its operators use it.
     NodeId
 }
 name_id! {
-    /// A training job, unique in one controller's lifetime.
+    /// Name of a training job, unique in one controller's lifetime.
     JobId
 }
 name_id! {
-    /// A run of training: random, 32 hexadecimal digits. All attempts of a run share one checkpoint folder.
+    /// Id of a training run: random, 32 hexadecimal digits. All attempts of a run share one checkpoint folder.
     RunId
 }
 name_id! {
-    /// A canonical failure class of the catalogue, kebab-case (`gpu-fallen-off-bus`), or `unknown-*`.
+    /// Canonical failure class of the catalogue, kebab-case (`gpu-fallen-off-bus`), or `unknown-*`.
     ClassId
 }
 number_id! {
@@ -86,26 +86,26 @@ number_id! {
     Rank(u32)
 }
 number_id! {
-    /// One incarnation of a job's ranks; the fencing token of every order, seal and commit (RG-3). Starts at 1.
+    /// Incarnation of a job's ranks; the fencing token of every order, seal and commit (RG-3). Starts at 1.
     Generation(u64)
 }
 number_id! {
-    /// Optimizer steps completed.
+    /// Number of completed optimizer steps.
     Step(u64)
 }
 number_id! {
-    /// A case of one controller, counted from 1.
+    /// Case number of one controller, counted from 1.
     CaseId(u64)
 }
 number_id! {
-    /// A plan of one controller, counted from 1.
+    /// Plan number of one controller, counted from 1.
     PlanId(u64)
 }
 number_id! {
-    /// An order of the controller, counted from 1; an agent executes each at most once.
+    /// Order number of one controller, counted from 1; an agent executes each order at most once.
     OrderId(u64)
 }
 number_id! {
-    /// Position of a piece of evidence in its node's spool, counted from 1 without gaps.
+    /// Position of evidence in its node's spool, counted from 1 without gaps.
     Sequence(u64)
 }

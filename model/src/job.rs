@@ -1,4 +1,4 @@
-//! Jobs, the nodes they run on and the ranks they consist of.
+//! Jobs, their nodes and their ranks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,79 +8,81 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ClockOffset, Generation, JobId, NodeHistory, NodeId, Rank, ResumeSource, Retention, Step};
 
-/// How many nodes a job may run on.
+/// Allowed number of nodes of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeRange {
-    /// Fewest nodes it can make progress on.
+    /// Fewest nodes with which the job can make progress.
     pub min: u32,
-    /// Most nodes it can use.
+    /// Most nodes that the job can use.
     pub max: u32,
 }
 
-/// What the user asked for.
+/// Job as the user submitted it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
-    /// Its name.
+    /// Name of the job.
     pub id: JobId,
-    /// Program and arguments; each rank runs one.
+    /// Program and arguments of each rank.
     pub command: Vec<String>,
-    /// Extra environment of the ranks.
+    /// Additional environment variables of the ranks.
     pub env: BTreeMap<String, String>,
-    /// Working directory of the ranks; the agent's own when absent.
+    /// Working directory of the ranks; default: that of the agent.
     pub workdir: Option<String>,
-    /// Nodes it may run on.
+    /// Allowed number of nodes.
     pub nodes: NodeRange,
     /// Ranks on each node.
     pub ranks_per_node: u32,
-    /// How it is checkpointed; absent when it does that itself or not at all.
+    /// Checkpoint settings; absent if the job checkpoints by itself or not at all.
     pub checkpoint: Option<CheckpointPolicy>,
-    /// Failures of one class that are retried before the job is stopped, per class.
+    /// Limit of restarts after failures with the same signature, and of restarts in a row without a new checkpoint;
+    /// beyond it the job is stopped.
     pub max_restarts: u32,
-    /// Local user that the ranks run as; the agent's `rank_user` when absent.
+    /// Local user of the ranks; default: the agent's `rank_user`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The checkpoints that it starts from; a start from nothing when absent.
+    /// Checkpoints to start from; absent for a start from scratch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_from: Option<ResumeSource>,
 }
 
-/// When checkpoints are taken and where they go.
+/// Checkpoint interval, store and retention of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointPolicy {
-    /// A checkpoint after every so many steps; all ranks agree on the step without a message.
+    /// Steps between checkpoints; all ranks derive the steps from it without a message.
     pub every_steps: u64,
     /// Directory of the checkpoint store, the same on every node.
     pub store: String,
-    /// Committed checkpoints to keep, at least 1.
+    /// Newest committed checkpoints to retain, at least 1.
     pub keep: u32,
-    /// What else stays; its `last` is `keep`.
+    /// Further retention rules; their `last` is taken from `keep`.
     #[serde(default)]
     pub retention: Retention,
-    /// How images get to the store, and where they go besides.
+    /// Tiers that hold images and checkpoints besides the store.
     #[serde(default, rename = "copies")]
     pub tiers: CheckpointTiers,
 }
 
-/// Tiers of a job: how images get to the checkpoint store, and where they go besides.
+/// Checkpoint tiers of a job: the way of images to the store, and further copies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointTiers {
-    /// Other nodes of the job that keep each image in memory, in other failure domains where there are some.
+    /// Other nodes of the job that hold a copy of each image in memory, in other failure domains where possible.
     pub nodes: u32,
-    /// Object store that every committed checkpoint is mirrored to (`s3://bucket/run-7`).
+    /// Object store to which every committed checkpoint is mirrored (`s3://bucket/run-7`).
     pub mirror: Option<String>,
     /// Parity of the images in the memory of other nodes of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parity: Option<CheckpointParity>,
-    /// What a commit waits for.
+    /// Condition for a commit.
     #[serde(default, skip_serializing_if = "CommitLevel::is_durable")]
     pub commit: CommitLevel,
-    /// Most memory that a rank's image passes through on its way to the store, bytes; it is held whole when absent.
+    /// Memory window through which a rank's image passes to the store, bytes; absent: the whole image is held in
+    /// memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<NonZero<u64>>,
 }
 
 impl CheckpointTiers {
-    /// Why it cannot be, in words that say what to do; `None` where it can.
+    /// Returns the reason why the settings contradict each other, with advice; `None` if they are valid.
     pub fn problem(&self) -> Option<&'static str> {
         self.window?;
         let held = [
@@ -97,73 +99,74 @@ impl CheckpointTiers {
     }
 }
 
-/// What of each image must have come to its end before a checkpoint is committed.
+/// Condition that every image must meet before a checkpoint is committed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CommitLevel {
-    /// It is in the store.
+    /// The image is in the store.
     #[default]
     Durable,
-    /// It is in the store, and every copy and every parity of it that was asked for is made, or has failed and was told to have.
-    /// A checkpoint that is only durable is worth more than none, so a copy that fails makes none void.
+    /// The image is in the store, and every requested copy and parity of it is complete or was reported as failed. A
+    /// failed copy voids no checkpoint, because a checkpoint in the store alone is better than none.
     Replicated,
 }
 
 impl CommitLevel {
-    /// Whether it waits for the store alone.
+    /// Returns true if commits wait for the store alone.
     pub fn is_durable(&self) -> bool {
         *self == Self::Durable
     }
 }
 
-/// Parity over the images of a group of nodes, kept by nodes outside of it: XOR for one parity, Reed-Solomon for more.
+/// Parity over the images of a group of nodes, held by nodes outside the group: XOR for one parity, Reed-Solomon for
+/// more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointParity {
-    /// Most nodes of a group, at least 1. Groups share the nodes of the job evenly; any number of nodes will do.
+    /// Most nodes of a group, at least 1. The job's nodes, in any number, are divided evenly into groups.
     pub nodes: u32,
-    /// Parities of each group, at least 1: so many of the group's nodes and of those that keep its parity may be lost.
+    /// Parities of each group, at least 1: as many of the group's nodes and parity holders may be lost.
     pub parities: u32,
 }
 
-/// One rank's place in a generation.
+/// Place of one rank in a generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// Rank in the world.
     pub rank: Rank,
     /// Rank on its node.
     pub local_rank: u32,
-    /// Its node.
+    /// Node of the rank.
     pub node: NodeId,
 }
 
-/// A rank of one generation.
+/// Reference to a rank of one generation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RankRef {
-    /// Its job.
+    /// Job of the rank.
     pub job: JobId,
-    /// Its generation.
+    /// Generation of the rank.
     pub generation: Generation,
-    /// Its rank.
+    /// Rank in the world.
     pub rank: Rank,
 }
 
-/// How a process ended.
+/// Exit status of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Exit {
-    /// It returned this code.
+    /// Exit code of the process.
     Code(i32),
-    /// It was ended by this signal.
+    /// Number of the signal that ended the process.
     Signal(i32),
 }
 
 impl Exit {
-    /// Whether it ended as it should.
+    /// Returns true for exit code 0.
     pub fn is_success(self) -> bool {
         self == Self::Code(0)
     }
 
-    /// The code a shell would report: 128 + signal for a signal.
+    /// Returns the exit code that a shell reports: 128 + signal for a signal.
     pub fn shell_code(self) -> i32 {
         match self {
             Self::Code(code) => code,
@@ -181,43 +184,43 @@ impl fmt::Display for Exit {
     }
 }
 
-/// A rank that an agent says is running.
+/// Rank that an agent reports as running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningRank {
-    /// Which one.
+    /// Reference to the rank.
     pub rank: RankRef,
-    /// Its process id.
+    /// Process id on the node.
     pub pid: u32,
-    /// Newest step it reported.
+    /// Newest step that the rank reported.
     pub step: Option<Step>,
 }
 
-/// What an agent says of its node when it joins.
+/// Description of a node that its agent sends when it joins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
-    /// The node's name.
+    /// Name of the node.
     pub node: NodeId,
-    /// Differs for every start of the agent.
+    /// Id of the agent's start; differs for every start.
     pub incarnation: String,
-    /// Address at which other nodes reach it (host or IP, no port).
+    /// Address at which other nodes reach the node (host name or IP, no port).
     pub host: String,
     /// Address of the agent's peer service (`host:port`).
     pub peer_address: String,
-    /// Address at which the agent takes and gives images (`host:port`).
+    /// Address of the agent's image service (`host:port`).
     #[serde(default)]
     pub image_address: String,
-    /// Ranks it can run at once.
+    /// Ranks that the node can run at once.
     pub slots: u32,
-    /// What fails together with it (rack, switch, power feed); empty when not told.
+    /// Failure domain (rack, switch, power feed); empty if not configured.
     pub failure_domain: String,
-    /// Ranks that run there now.
+    /// Ranks that run on the node now.
     pub running: Vec<RunningRank>,
-    /// The node's clock against the controller's.
+    /// Offset of the node's clock against the controller's.
     pub clock: ClockOffset,
-    /// Longest time that ranks run without a sign of the controller, milliseconds; 0 where the agent has no lease.
+    /// Lease: longest time that ranks run without contact to the controller, milliseconds; 0 if the agent has no lease.
     #[serde(default)]
     pub lease_ms: u64,
-    /// What its state directory remembers.
+    /// History from the agent's state directory.
     #[serde(default, skip_serializing_if = "NodeHistory::is_empty")]
     pub history: NodeHistory,
 }
@@ -226,7 +229,7 @@ pub struct NodeInfo {
 mod tests {
     use super::*;
 
-    /// Journals of before it was called so are read, and written as before.
+    /// Reads and writes the name `copies` that earlier journals use for the tiers.
     #[test]
     fn tiers_of_a_job_are_copies_in_journals() {
         let text = r#"{"every_steps":10,"store":"/ck","keep":2,"copies":{"nodes":1,"mirror":null}}"#;

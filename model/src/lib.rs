@@ -1,9 +1,9 @@
-//! The words every other crate speaks.
+//! Shared data types of all crates.
 //!
-//! One stream of evidence, one brain, three worlds: what nodes report has one type ([`Evidence`]), and live operation,
-//! simulation and replay all use it. This crate holds those shared nouns and nothing that acts.
+//! One stream of evidence, one decision core, three runtimes: live operation, simulation and replay all use the same
+//! evidence type ([`Evidence`]). This crate holds data types only; it performs no action.
 //!
-//! Invariant: pure. No clock, no randomness, no files, no sockets; time comes in as a [`Timestamp`].
+//! Invariant: the crate is pure. It uses no clock, randomness, files or sockets; time is passed in as a [`Timestamp`].
 
 #![warn(missing_docs)]
 

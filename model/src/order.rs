@@ -1,4 +1,4 @@
-//! Orders: what the controller asks of an agent. Each carries its generation; an agent refuses a stale one (RG-3).
+//! Orders of the controller to agents. Each carries its generation; an agent refuses a stale one (RG-3).
 
 use std::collections::BTreeMap;
 
@@ -6,78 +6,78 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CheckpointTiers, Generation, JobId, NodeId, Rank, Stays, Step};
 
-/// What an agent is asked to do.
+/// Order to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 #[allow(clippy::large_enum_variant, reason = "orders are few and are moved once")]
 pub enum Order {
-    /// End every rank of older generations, refuse their seals, answer with `Body::Fenced`.
+    /// End every rank of older generations and refuse their seals. Answered with `Body::Fenced`.
     Fence {
-        /// The job.
+        /// Job to fence.
         job: JobId,
-        /// The generation that may act from now on.
+        /// Generation that may act from now on.
         generation: Generation,
-        /// Whether to reserve a TCP port for the job's rendezvous.
+        /// True if the agent must reserve a TCP port for the job's rendezvous.
         reserve_port: bool,
-        /// Nodes that may read and write images of the job: those of the generation, and those of the one that trained last.
-        /// Empty from a controller of before: then nothing is known of them.
+        /// Nodes that may read and write images of the job: those of this generation and of the one that trained last.
+        /// Empty from controllers of earlier versions: the members are unknown.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         nodes: Vec<NodeId>,
     },
-    /// Look whether this node has what the job needs, and answer with `Body::Preflighted`.
+    /// Check that this node meets the job's requirements. Answered with `Body::Preflighted`.
     Preflight(Preflight),
-    /// Start ranks.
+    /// Start the ranks of one node.
     Launch(Launch),
-    /// A checkpoint was committed: keep its images in memory, free older ones.
+    /// A checkpoint was committed: retain its images in memory, free older ones.
     Keep {
-        /// The job.
+        /// Job of the checkpoint.
         job: JobId,
-        /// The generation that wrote it.
+        /// Generation that wrote it.
         generation: Generation,
-        /// Its step.
+        /// Step of the checkpoint.
         step: Step,
-        /// What the job's rules leave; an object store that the job is mirrored to keeps this and no more. `None` where
-        /// nobody has said: then nothing is removed there.
+        /// Checkpoints that the job's retention rules leave; the mirror removes all others. `None` if unknown: then the
+        /// mirror removes nothing.
         stays: Option<Stays>,
     },
-    /// Bring to the store what ranks of the generation before have sealed and nobody has told, and answer with
-    /// `Body::ShardsFinished`: the ranks are gone, and what is whole of their work is committed before the next ones start.
+    /// Write to the store the shards that ranks of the previous generation sealed but did not report. Answered with
+    /// `Body::ShardsFinished`. The ranks have ended; complete checkpoints are committed before the next ones start.
     Finish(Finish),
-    /// End the ranks of a job: SIGTERM, then SIGKILL after the grace. Answered with `Body::Stopped`.
+    /// End the ranks of a job: SIGTERM, then SIGKILL after the grace period. Answered with `Body::Stopped`.
     Stop {
-        /// The job.
+        /// Job to stop.
         job: JobId,
-        /// Its generation.
+        /// Generation to stop.
         generation: Generation,
-        /// Time between SIGTERM and SIGKILL, milliseconds.
+        /// Grace period between SIGTERM and SIGKILL, milliseconds.
         grace_ms: u64,
     },
-    /// Checkpoint a step that lies ahead, or from a step on as often as this. A rank that hears too late takes no image
-    /// of that step and says so.
+    /// Checkpoint a future step, or change the interval from a step on. A rank that receives the call too late takes no
+    /// image of that step and reports so.
     Checkpoint {
-        /// The job.
+        /// Job of the call.
         job: JobId,
-        /// Its generation.
+        /// Generation of the call.
         generation: Generation,
-        /// Number of the call within the generation; of two rules the later holds.
+        /// Number of the call within the generation; the later of two interval rules applies.
         number: u64,
-        /// What is called.
+        /// Steps to checkpoint.
         call: CheckpointCall,
     },
 }
 
-/// Which steps the ranks checkpoint.
+/// Selection of the steps that the ranks checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "call", rename_all = "kebab-case")]
 pub enum CheckpointCall {
-    /// This one, besides those of the rule.
+    /// A single step, in addition to those of the interval rule.
     At {
-        /// The step.
+        /// Step to checkpoint.
         step: Step,
     },
-    /// A new rule: from a step on, every multiple of a number.
+    /// New interval rule: from a step on, every multiple of a number.
     Every {
-        /// The first step that the rule may name.
+        /// First step to which the rule applies.
         from: Step,
         /// Steps between checkpoints; 0 for none.
         every: u64,
@@ -85,7 +85,7 @@ pub enum CheckpointCall {
 }
 
 impl Order {
-    /// The job and generation it belongs to.
+    /// Returns the job and generation of the order.
     pub fn fence(&self) -> (&JobId, Generation) {
         match self {
             Self::Fence { job, generation, .. }
@@ -99,30 +99,30 @@ impl Order {
     }
 }
 
-/// Which sealed images are to come to the store, and out of what.
+/// Order to write sealed images to the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finish {
-    /// The job.
+    /// Job of the images.
     pub job: JobId,
-    /// The generation that acts now and has not started yet.
+    /// Generation that acts now and has not started yet.
     pub generation: Generation,
-    /// The generation that sealed the images.
+    /// Generation that sealed the images.
     pub of: Generation,
-    /// Images of later steps than this, the newest that is committed.
+    /// Newest committed step; only images of later steps are written.
     pub after: Option<Step>,
     /// Directory of the checkpoint store.
     pub store: String,
-    /// Where the images are.
+    /// Place of the images.
     pub from: HeldIn,
-    /// The other agents, where images are made out of what they have.
+    /// Other agents, for images that are rebuilt from data on several nodes.
     pub peers: Vec<Peer>,
 }
 
-/// Where an agent has images.
+/// Place of images on an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HeldIn {
-    /// The arenas of its own ranks, also those that an agent before it has left.
+    /// Arenas of its own ranks, including those that an earlier agent process left.
     Arenas,
     /// Copies of other nodes' images.
     Copies,
@@ -130,49 +130,49 @@ pub enum HeldIn {
     Parity,
 }
 
-/// What a job needs of each node before its ranks start.
+/// Requirements of a job that each node checks before ranks start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preflight {
-    /// The job.
+    /// Job to be started.
     pub job: JobId,
-    /// The generation that is to start.
+    /// Generation that is to start.
     pub generation: Generation,
-    /// Program and arguments of its ranks.
+    /// Program and arguments of the ranks.
     pub command: Vec<String>,
-    /// Extra environment of its ranks.
+    /// Additional environment variables of the ranks.
     pub env: BTreeMap<String, String>,
-    /// Working directory of its ranks; the agent's own when absent.
+    /// Working directory of the ranks; default: that of the agent.
     pub workdir: Option<String>,
-    /// Folders that it writes into.
+    /// Directories that the job writes to.
     pub write_paths: Vec<String>,
-    /// Longest wait for anything that may not answer, milliseconds.
+    /// Time limit of each check that may not answer, milliseconds.
     pub deadline_ms: u64,
-    /// The nodes of the job, where this one is to have the ways between them measured.
+    /// Nodes of the job; not empty if this node measures the network links between them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub between: Vec<Peer>,
-    /// The nodes that may measure with this one, where the ways between the nodes of the job are measured.
+    /// Nodes that may measure links with this one, if the links between the job's nodes are measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Peer>,
 }
 
-/// The ranks of one node in one generation.
+/// Order to start the ranks of one node in one generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
-    /// The job.
+    /// Job of the ranks.
     pub job: JobId,
-    /// The generation these ranks belong to.
+    /// Generation of the ranks.
     pub generation: Generation,
     /// Program and arguments.
     pub command: Vec<String>,
-    /// Extra environment.
+    /// Additional environment variables.
     pub env: BTreeMap<String, String>,
-    /// Working directory; the agent's own when absent.
+    /// Working directory; default: that of the agent.
     pub workdir: Option<String>,
     /// Ranks in the whole job.
     pub world_size: u32,
-    /// This node's position among the job's nodes (GROUP_RANK).
+    /// Position of this node among the job's nodes (GROUP_RANK).
     pub group_rank: u32,
-    /// The ranks to start here.
+    /// Ranks to start on this node.
     pub ranks: Vec<RankSlot>,
     /// Host of rank 0 (MASTER_ADDR).
     pub master_addr: String,
@@ -180,51 +180,51 @@ pub struct Launch {
     pub master_port: u16,
     /// Generations before this one (TORCHELASTIC_RESTART_COUNT).
     pub restart_count: u32,
-    /// How often the job may be restarted (TORCHELASTIC_MAX_RESTARTS).
+    /// Restart limit of the job (TORCHELASTIC_MAX_RESTARTS).
     pub max_restarts: u32,
     /// Steps between checkpoints; 0 without checkpoints.
     pub checkpoint_every: u64,
     /// Directory of the checkpoint store; empty without checkpoints.
     pub checkpoint_store: String,
-    /// Where to start from; absent for a fresh start.
+    /// Checkpoint to start from; absent for a start from scratch.
     pub restore: Option<RestorePoint>,
     /// Agents that may hold chunks in memory.
     pub peers: Vec<Peer>,
-    /// Nodes of this generation, by their position in it.
+    /// Nodes of this generation, in group order.
     pub nodes: Vec<NodeId>,
-    /// How images get to the store, and where they go besides.
+    /// Tiers that hold images and checkpoints besides the store.
     #[serde(rename = "copies")]
     pub tiers: CheckpointTiers,
-    /// Local user that the ranks run as; the agent's `rank_user` when absent.
+    /// Local user of the ranks; default: the agent's `rank_user`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
 }
 
-/// One rank to start.
+/// Rank to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankSlot {
-    /// Its rank in the world.
+    /// Rank in the world.
     pub rank: Rank,
-    /// Its rank on the node.
+    /// Rank on the node.
     pub local_rank: u32,
 }
 
-/// A committed checkpoint to start from.
+/// Committed checkpoint to start from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestorePoint {
-    /// Its step.
+    /// Step of the checkpoint.
     pub step: Step,
-    /// The generation that wrote it.
+    /// Generation that wrote it.
     pub generation: Generation,
 }
 
-/// Another agent.
+/// Address of another agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
-    /// Its node.
+    /// Node of the agent.
     pub node: NodeId,
-    /// Where it answers (`host:port`): about images in a launch, about the ways between nodes in a preflight.
+    /// Service address (`host:port`): of the image service in a launch, of link measurement in a preflight.
     pub address: String,
-    /// What fails together with it; empty when not told.
+    /// Failure domain of the node; empty if not configured.
     pub failure_domain: String,
 }

@@ -1,27 +1,27 @@
-//! Foreign text on a terminal or in a log: what would act on the reader's screen is written as a visible escape.
+//! Escaping of foreign text for terminals and logs: control and invisible characters become visible escapes.
 //!
-//! Control characters (C0, DEL, C1) move the cursor or change the terminal; bidirectional and invisible format characters
-//! make a name look like another. [`printable`] also escapes line ends, for one name or one line; [`printable_lines`] keeps
-//! line ends and tabs, for text of several lines.
+//! Control characters (C0, DEL, C1) move the cursor or change the terminal; bidirectional and invisible format
+//! characters make a name look like another. [`printable`] also escapes line ends, for one name or one line;
+//! [`printable_lines`] keeps line ends and tabs, for text of several lines.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
-/// Text of a node, a rank or a file that is displayed as [`printable`] writes it, with a limit.
+/// Foreign text that is displayed like [`printable`], up to a limit.
 #[derive(Debug, Clone, Copy)]
 pub struct Printable<'a> {
     text: &'a str,
-    /// Characters that are displayed; the rest is replaced by an ellipsis.
+    /// Characters that are displayed; an ellipsis replaces the rest.
     most: usize,
 }
 
 impl<'a> Printable<'a> {
-    /// All of the text.
+    /// Wraps the whole text.
     pub fn new(text: &'a str) -> Self {
         Self { text, most: usize::MAX }
     }
 
-    /// The first `most` characters of the text.
+    /// Wraps the first `most` characters of the text.
     pub fn first(text: &'a str, most: usize) -> Self {
         Self { text, most }
     }
@@ -39,17 +39,17 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
-/// Text for one line: hidden characters, line ends and tabs as escapes (`\n`, `\u{1b}`).
+/// Escapes text for one line: hidden characters, line ends and tabs become escapes (`\n`, `\u{1b}`).
 pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, is_hidden)
 }
 
-/// Text of several lines: hidden characters as escapes, line ends and tabs as they are.
+/// Escapes text of several lines: hidden characters become escapes; line ends and tabs are unchanged.
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| is_hidden(c) && !matches!(c, '\n' | '\t'))
 }
 
-/// Whether a character acts on a terminal or cannot be seen.
+/// Returns true if a character controls a terminal or is invisible.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(

@@ -1,4 +1,4 @@
-//! Where a job starts from, and the run that its checkpoints belong to.
+//! Start checkpoint of a job, and the run that its checkpoints belong to.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CheckpointView, Generation, JobId, RunId, Step};
 
-/// The checkpoints that a submission names as its start.
+/// Checkpoints that a submission names as its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResumeSource {
-    /// Where they are.
+    /// Place of the checkpoints.
     pub place: ResumePlace,
-    /// The step to start from; the newest committed one when absent.
+    /// Step to start from; default: the newest committed one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<Step>,
 }
 
-/// A folder of checkpoints.
+/// Folder of checkpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "place", content = "name", rename_all = "kebab-case")]
 pub enum ResumePlace {
-    /// That of a job in the submission's own store.
+    /// Folder of a job in the submission's own store.
     Job(JobId),
-    /// An absolute path: of a store with one job, of a job's folder, or of one checkpoint.
+    /// Absolute path of a store with one job, of a job's folder, or of one checkpoint.
     Path(String),
 }
 
@@ -36,20 +36,20 @@ impl fmt::Display for ResumeSource {
     }
 }
 
-/// The checkpoint that an attempt of a run started from.
+/// Checkpoint from which an attempt of a run started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunStart {
-    /// The job that wrote it.
+    /// Job that wrote it.
     pub job: JobId,
-    /// Its store, where that is another one.
+    /// Store of the checkpoint, if it is not the job's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<String>,
-    /// Its run, where that is recorded.
+    /// Run of the checkpoint, if recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
-    /// Its step.
+    /// Step of the checkpoint.
     pub step: Step,
-    /// The generation that wrote it.
+    /// Generation that wrote it.
     pub generation: Generation,
 }
 
@@ -63,20 +63,20 @@ impl fmt::Display for RunStart {
     }
 }
 
-/// A job's right to write into its checkpoint folder, with what the folder holds.
+/// Exclusive claim of a job on its checkpoint folder, with the folder's content.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoreClaim {
-    /// The run that the folder belongs to.
+    /// Run that owns the folder.
     pub run: RunId,
-    /// The first generation of this attempt; every generation before it belongs to earlier ones.
+    /// First generation of this attempt; earlier generations belong to earlier attempts.
     pub first: Generation,
-    /// The checkpoint that it starts from; absent for a start from nothing.
+    /// Checkpoint to start from; absent for a start from scratch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<RunStart>,
     /// Committed checkpoints that the job may start from, oldest first; the last is its start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checkpoints: Vec<CheckpointView>,
-    /// Newer checkpoints that were passed over, with the reason of each.
+    /// Newer checkpoints that were passed over, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<String>,
 }

@@ -1,51 +1,51 @@
-//! Which committed checkpoints of a job stay.
+//! Retention rules for committed checkpoints.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Generation, Step};
 
-/// Which end of a metric is good.
+/// Preferred direction of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Good {
-    /// A loss.
+    /// Lower is better, as for a loss.
     Low,
-    /// An accuracy.
+    /// Higher is better, as for an accuracy.
     High,
 }
 
-/// Keep the best by a metric.
+/// Rule to retain the best checkpoints by a metric.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Best {
-    /// Its name (`loss`).
+    /// Metric name (`loss`).
     pub metric: String,
-    /// Which end is good.
+    /// Preferred direction of the metric.
     pub good: Good,
-    /// How many to keep.
+    /// Checkpoints to retain.
     pub count: u32,
 }
 
-/// Rules; each adds to what stays.
+/// Retention rules; a checkpoint is retained if any rule applies.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retention {
-    /// The newest so many; the newest one stays even if this is 0.
+    /// Newest checkpoints to retain; the newest one is retained even if this is 0.
     pub last: u32,
-    /// Those whose step is a multiple of this.
+    /// Retains checkpoints at multiples of this step.
     pub every_steps: Option<u64>,
-    /// The first of each stretch of so many milliseconds, counted from the epoch.
+    /// Retains the first checkpoint of each period of this length, milliseconds, counted from the Unix epoch.
     pub every_ms: Option<u64>,
-    /// The best by a metric.
+    /// Retains the best checkpoints by a metric.
     pub best: Option<Best>,
 }
 
-/// What the rules leave of a job's committed checkpoints. Whoever has only some of them keeps the newest of its own, so that
-/// it never has fewer than the rules ask for because it missed one.
+/// Result of the retention rules for a job's committed checkpoints. A store that holds only some of them retains the
+/// newest of its own, so that it never has fewer than the rules require.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stays {
-    /// The newest so many.
+    /// Newest checkpoints to retain.
     pub newest: u32,
-    /// These, by any rule.
+    /// Checkpoints that any rule retains.
     pub named: Vec<(Generation, Step)>,
 }

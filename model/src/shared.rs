@@ -1,4 +1,4 @@
-//! Shared values: knowledge that many hold and nobody changes.
+//! Shared immutable values.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A value that is shared by whoever copies it. It reads, prints and is written as the value itself.
+/// Value shared by all its clones. It dereferences, prints and serialises as the value itself.
 #[derive(Default, PartialEq)]
 pub struct Shared<T>(Arc<T>);
 
 impl<T> Shared<T> {
-    /// The value, to be changed, where nobody else holds it.
+    /// Returns the value for modification if no other clone exists.
     pub fn get_mut(&mut self) -> Option<&mut T> {
         Arc::get_mut(&mut self.0)
     }

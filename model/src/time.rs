@@ -1,27 +1,27 @@
-//! Time as a value. Wall clocks say when; durations say how long. Nothing here reads a clock.
+//! Time as a value: wall-clock timestamps and clock offsets. This module reads no clock.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A moment: nanoseconds since the Unix epoch, UTC. Negative before 1970.
+/// Wall-clock time: nanoseconds since the Unix epoch, UTC. Negative before 1970.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// From milliseconds since the Unix epoch, saturating.
+    /// Converts milliseconds since the Unix epoch; saturates.
     pub fn from_millis(millis: i64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
-    /// Milliseconds since the Unix epoch, rounded down.
+    /// Returns milliseconds since the Unix epoch, rounded down.
     pub fn as_millis(self) -> i64 {
         self.0.div_euclid(1_000_000)
     }
 
-    /// This moment plus `duration`, saturating.
+    /// Returns this time plus `duration`; saturates.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(
@@ -30,7 +30,7 @@ impl Timestamp {
         )
     }
 
-    /// This moment minus `duration`, saturating.
+    /// Returns this time minus `duration`; saturates.
     #[must_use]
     pub fn before(self, duration: Duration) -> Self {
         Self(
@@ -39,34 +39,34 @@ impl Timestamp {
         )
     }
 
-    /// How long after `earlier` this moment is; zero when it is not after it.
+    /// Returns the time elapsed since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// Signed milliseconds from `earlier` to this moment, rounded down.
+    /// Returns the signed milliseconds from `earlier` to this time, rounded down.
     pub fn millis_since(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0).div_euclid(1_000_000)
     }
 }
 
-/// Milliseconds of a day.
+/// Milliseconds in a day.
 const DAY: i64 = 86_400_000;
 
 impl fmt::Display for Timestamp {
-    /// RFC 3339 in UTC with milliseconds: `2026-11-21T03:44:28.123Z`.
+    /// Formats as RFC 3339 in UTC with milliseconds: `2026-11-21T03:44:28.123Z`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(str::from_utf8(&self.written()).map_err(|_| fmt::Error)?)
     }
 }
 
 impl Timestamp {
-    /// Puts it behind a text, as it is displayed: every case tells several, and a formatter costs more than what it writes.
+    /// Appends the displayed form to a text without a formatter; the texts of cases contain many timestamps.
     pub fn push_to(self, text: &mut String) {
         text.push_str(str::from_utf8(&self.written()).unwrap_or_default());
     }
 
-    /// Written by hand, because every case tells several; what nanoseconds can count lies in years of four digits.
+    /// Formats by hand for speed. An `i64` of nanoseconds reaches years of four digits only.
     fn written(self) -> [u8; 24] {
         let millis = self.as_millis();
         let (year, month, day) = civil(millis.div_euclid(DAY));
@@ -83,8 +83,8 @@ impl Timestamp {
     }
 }
 
-/// Year, month and day in the Gregorian calendar of a day since the Unix epoch. Years begin in March, so that the day that not
-/// every year has is the last one of a year.
+/// Converts days since the Unix epoch to year, month and day of the Gregorian calendar. Years are counted from March,
+/// so that the leap day is the last day of a year.
 fn civil(day: i64) -> (i64, i64, i64) {
     let since_year_0 = day + 719_468;
     let (era, of_era) = (since_year_0.div_euclid(146_097), since_year_0.rem_euclid(146_097));
@@ -100,7 +100,7 @@ fn civil(day: i64) -> (i64, i64, i64) {
     (year, month, of_year - (153 * from_march + 2) / 5 + 1)
 }
 
-/// Writes a number that is not negative, with zeros before it, as far as there is room.
+/// Writes a non-negative number with leading zeros; digits beyond the length of `text` are cut off.
 fn write_digits(text: &mut [u8], number: i64) {
     let mut number = number as u32;
     for place in text.iter_mut().rev() {
@@ -109,17 +109,17 @@ fn write_digits(text: &mut [u8], number: i64) {
     }
 }
 
-/// How far a node's wall clock is ahead of the controller's, as measured by round trips.
+/// Offset of a node's wall clock from the controller's, measured by round trips.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockOffset {
     /// Node's clock minus controller's clock, nanoseconds.
     pub offset_ns: i64,
-    /// Half the best round trip, nanoseconds: the offset is known to this precision.
+    /// Precision of the offset: half the best round trip, nanoseconds.
     pub error_ns: u64,
 }
 
 impl ClockOffset {
-    /// A moment of the node's clock on the controller's clock.
+    /// Converts a time on the node's clock to the controller's clock.
     pub fn to_controller(self, node_time: Timestamp) -> Timestamp {
         Timestamp(node_time.0.saturating_sub(self.offset_ns))
     }
@@ -145,7 +145,8 @@ mod tests {
                 jiff::Timestamp::from_nanosecond(at.into()).expect("in its years")
             )
         };
-        // A step that meets all days of the year and all hours, over all years that nanoseconds can count.
+        // The step width reaches all days of the year and all hours, over all years that an `i64` of nanoseconds can
+        // represent.
         let steps = (i64::MIN..i64::MAX).step_by(86_399 * 1_000_000_007 * 41);
         let edges = [
             i64::MIN,

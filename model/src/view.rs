@@ -1,4 +1,4 @@
-//! What an operator sees: the controller's state as plain data, the same for tables, JSON and reports.
+//! Views for operators: the controller's state as plain data, the same for tables, JSON and reports.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,120 +6,122 @@ use crate::{
     CaseId, CheckpointCounts, Generation, JobId, JobSpec, NodeId, Placement, Rank, RunId, RunStart, Step, Timestamp,
 };
 
-/// Everything at one moment.
+/// State of the whole cluster at one time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StatusView {
-    /// The moment.
+    /// Time of the view.
     pub at: Timestamp,
-    /// The nodes, by name.
+    /// Nodes, by name.
     pub nodes: Vec<NodeView>,
-    /// Lives of the nodes, oldest first, for a Gantt chart.
+    /// State spans of the nodes, oldest first, for a Gantt chart.
     pub node_spans: Vec<Span>,
-    /// The jobs, by name.
+    /// Jobs, by name.
     pub jobs: Vec<JobView>,
-    /// Cases that are not closed or recovered.
+    /// Cases that are neither closed nor recovered.
     pub open_cases: Vec<CaseId>,
 }
 
-/// Where a node stands.
+/// State of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
-    /// Its agent speaks and it may be used.
+    /// The agent is live and the node accepts ranks.
     Healthy,
-    /// Its agent speaks, but nothing new is placed on it.
+    /// The agent is live, but no new ranks are placed on the node.
     Cordoned,
-    /// Its agent has been silent beyond the limit.
+    /// The agent has been silent beyond the limit.
     Lost,
-    /// Its agent speaks and has not confirmed yet that ranks of an ended generation are gone; it takes no work until then.
+    /// The agent is live but has not confirmed that ranks of an ended generation are gone; no ranks are placed on it
+    /// until then.
     Fencing,
 }
 
-/// One node.
+/// View of a node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeView {
-    /// Its name.
+    /// Name of the node.
     pub node: NodeId,
-    /// Where it stands.
+    /// State of the node.
     pub state: NodeState,
-    /// Why, when it is not healthy.
+    /// Reason for a state other than healthy.
     pub reason: Option<String>,
-    /// Ranks it can run.
+    /// Ranks that the node can run.
     pub slots: u32,
-    /// The job whose ranks it runs, if any.
+    /// Job that has ranks on the node.
     pub job: Option<JobId>,
     /// Address at which its agent serves other nodes (`host:port`).
     #[serde(default)]
     pub address: String,
-    /// What fails together with it; empty when not told.
+    /// Failure domain; empty if not configured.
     #[serde(default)]
     pub failure_domain: String,
-    /// Pieces of evidence of this node that the controller refused, since the node first joined.
+    /// Evidence of this node that the controller refused, since the node first joined.
     #[serde(default)]
     pub refused_evidence: u64,
-    /// Longest time that its ranks run without a sign of the controller, milliseconds; 0 where its agent has no lease.
+    /// Lease: longest time that its ranks run without contact to the controller, milliseconds; 0 if its agent has no
+    /// lease.
     #[serde(default)]
     pub lease_ms: u64,
 }
 
-/// Where a job stands.
+/// State of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobState {
-    /// It waits for nodes.
+    /// The job waits for nodes.
     Pending,
-    /// Old ranks are being ended, new ones started.
+    /// Old ranks are being ended and new ones started.
     Starting,
-    /// Its ranks make steps.
+    /// The ranks make steps.
     Running,
-    /// Something failed; evidence is being gathered or a plan carried out.
+    /// A failure occurred; evidence is being gathered or a plan carried out.
     Recovering,
     /// All ranks completed.
     Finished,
-    /// It was stopped for good.
+    /// The job was stopped for good.
     Stopped,
 }
 
-/// One job.
+/// View of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobView {
-    /// What was asked for.
+    /// Specification as it was submitted.
     pub spec: JobSpec,
-    /// Where it stands.
+    /// State of the job.
     pub state: JobState,
-    /// Why it was stopped, or what it waits for.
+    /// Reason for a stop, or the missing condition for which the job waits.
     pub reason: Option<String>,
-    /// Its generation.
+    /// Current generation of the job.
     pub generation: Generation,
-    /// The run that its checkpoint folder belongs to; absent without checkpoints, and for jobs submitted before runs had ids.
+    /// Run that owns its checkpoint folder; absent without checkpoints, and for jobs submitted before runs had ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
-    /// The checkpoint that this attempt of the run started from.
+    /// Checkpoint from which this attempt of the run started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_from: Option<RunStart>,
-    /// Where its ranks run.
+    /// Places of its ranks.
     pub placements: Vec<Placement>,
-    /// Newest step that was reported.
+    /// Newest reported step.
     pub step: Option<Step>,
     /// Committed checkpoints, oldest first.
     pub checkpoints: Vec<CheckpointView>,
-    /// The newest step that is on its way into the store: sealed by all ranks and not committed yet.
+    /// Newest step that all ranks have sealed and that is not committed yet.
     #[serde(default)]
     pub saving: Option<Step>,
-    /// Checkpoints by what became of them.
+    /// Counts of checkpoint attempts by outcome.
     #[serde(default)]
     pub checkpoint_counts: CheckpointCounts,
-    /// Shards that were lost to a checkpoint: skipped or replaced for want of memory, called too late, or not written. Each
-    /// makes one attempt void.
+    /// Shards lost to a checkpoint: skipped or replaced because memory was short, called too late, or not written. Each
+    /// voids one attempt.
     #[serde(default)]
     pub void_shards: u64,
-    /// Why the newest of them was lost.
+    /// Cause of the newest loss.
     #[serde(default)]
     pub void_reason: Option<String>,
-    /// Copies, of images or of whole checkpoints, that could not be made.
+    /// Copies of images or of whole checkpoints that could not be made.
     #[serde(default)]
     pub copies_failed: u64,
-    /// Why the newest of them could not.
+    /// Cause of the newest failure to copy.
     #[serde(default)]
     pub copy_reason: Option<String>,
     /// Ranks that are slower than the others, slowest first.
@@ -128,105 +130,105 @@ pub struct JobView {
     /// Nodes that have not confirmed that ranks of its ended generations are gone.
     #[serde(default)]
     pub unconfirmed: Vec<UnconfirmedNode>,
-    /// Progress, thinned, oldest first.
+    /// Thinned progress points, oldest first.
     pub progress: Vec<ProgressPoint>,
-    /// States of its ranks and nodes over time, for a Gantt chart.
+    /// State spans of its ranks and nodes, for a Gantt chart.
     pub spans: Vec<Span>,
-    /// When it was submitted.
+    /// Time of the submission.
     pub submitted_at: Timestamp,
-    /// When it finished or was stopped.
+    /// Time at which the job finished or was stopped.
     pub ended_at: Option<Timestamp>,
 }
 
-/// A node on which processes of an ended generation may still run.
+/// Node on which processes of an ended generation may still run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnconfirmedNode {
-    /// The node.
+    /// Name of the node.
     pub node: NodeId,
-    /// Where it stands.
+    /// State of the node.
     pub state: NodeState,
-    /// Since when its answer is missing.
+    /// Time since which its confirmation is missing.
     pub since: Timestamp,
-    /// What the controller knows of it, in words.
+    /// Explanation for the operator.
     pub reason: String,
     /// Processes that its agent could not end.
     #[serde(default)]
     pub left: Vec<String>,
-    /// Whether it has been away for longer than its lease, within which its agent ends the ranks.
+    /// True if the node has been away for longer than its lease, within which its agent ends the ranks.
     #[serde(default)]
     pub is_lease_over: bool,
 }
 
-/// A rank that has been slower than the others for a while.
+/// Rank that has been slower than the others for several comparisons.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StragglerView {
-    /// The rank.
+    /// Rank in the world.
     pub rank: Rank,
-    /// Where it runs.
+    /// Node of the rank.
     pub node: NodeId,
-    /// What its steps take, median, milliseconds.
+    /// Median step time of the rank, milliseconds.
     pub step_ms: f64,
-    /// What the steps of all ranks take, median.
+    /// Median step time of all ranks, milliseconds.
     pub usual_ms: f64,
-    /// Since when.
+    /// Time since which the rank is reported.
     pub since: Timestamp,
 }
 
-/// One committed checkpoint.
+/// View of a committed checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointView {
-    /// Its step.
+    /// Step of the checkpoint.
     pub step: Step,
-    /// The generation that wrote it.
+    /// Generation that wrote it.
     pub generation: Generation,
     /// Ranks that wrote it.
     pub world_size: u32,
     /// Size of all shards, bytes.
     pub bytes: u64,
-    /// When it was committed.
+    /// Time of the commit.
     pub committed_at: Timestamp,
-    /// How long each rank waited for it, milliseconds, by rank.
+    /// Stall of each rank, milliseconds, by rank.
     pub stall_ms: Vec<(Rank, f64)>,
-    /// Images of it that came to the memory of another node.
+    /// Images of it that were copied to the memory of another node.
     #[serde(default)]
     pub copied: u32,
-    /// Images of it that are in a parity in the memory of another node, each counted once for every parity. All lost ones can
-    /// come back from as many parities as the job asks for when each of its images is in each of them.
+    /// Images of it covered by a parity in the memory of another node, counted once for every parity. As many lost
+    /// images as the job has parities can be rebuilt when every image is covered by every parity.
     #[serde(default)]
     pub in_parity: u32,
-    /// When all of it was in the object store.
+    /// Time at which the mirror was complete.
     #[serde(default)]
     pub mirrored_at: Option<Timestamp>,
 }
 
-/// One reported step.
+/// Step that a rank reported.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ProgressPoint {
-    /// When it was completed.
+    /// Time of completion.
     pub at: Timestamp,
-    /// The generation.
+    /// Generation of the step.
     pub generation: Generation,
-    /// The step.
+    /// Number of the step.
     pub step: Step,
-    /// Its loss, where told.
+    /// Loss of the step, if reported.
     pub loss: Option<f64>,
-    /// Its wall time, milliseconds.
+    /// Wall time of the step, milliseconds.
     pub step_ms: f64,
 }
 
-/// A stretch of time in one state.
+/// Period in one state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Span {
-    /// The node.
+    /// Node of the span.
     pub node: NodeId,
-    /// The rank, or absent for the node itself.
+    /// Rank; absent for a span of the node itself.
     pub rank: Option<Rank>,
-    /// The generation, for a rank.
+    /// Generation; present for a rank.
     pub generation: Option<Generation>,
     /// `starting`, `running`, `failed`, `ended`, `spare`, `cordoned`, `lost`, `healthy`.
     pub state: String,
-    /// From when.
+    /// Start of the span.
     pub from: Timestamp,
-    /// Until when; absent while it lasts.
+    /// End of the span; absent for a span that lasts.
     pub to: Option<Timestamp>,
 }

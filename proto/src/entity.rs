@@ -1,4 +1,4 @@
-//! Entities and devices on the wire.
+//! Conversion of entities and devices between wire and model.
 
 use rankguard_model::{Device, DeviceKind, Entity, Generation, JobId, NodeId, Rank};
 

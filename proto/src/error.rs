@@ -1,19 +1,19 @@
-//! Why a message is not a model value.
+//! Errors of the conversion from wire messages to model values.
 
 use std::fmt;
 
-/// A message that cannot be a model value: which field, and what is wrong with it.
+/// Message that cannot be converted to a model value, with the field and the problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("message field `{field}`: {problem}")]
 pub struct WireError {
     /// Path of the field, as in the `.proto` files (`body.fenced.master_port`).
     pub field: String,
-    /// What is wrong, as a lowercase fragment.
+    /// Problem, as a lowercase fragment.
     pub problem: String,
 }
 
 impl WireError {
-    /// `field` is wrong in this way.
+    /// Creates an error for `field`.
     pub fn new(field: impl Into<String>, problem: impl fmt::Display) -> Self {
         Self {
             field: field.into(),
@@ -21,19 +21,19 @@ impl WireError {
         }
     }
 
-    /// `field` must be there and is not.
+    /// Creates the error for a required field that is absent.
     pub(crate) fn absent(field: &str) -> Self {
         Self::new(field, "absent, or of a kind that this version does not know")
     }
 
-    /// The same problem, seen from the message that holds this one as `field`.
+    /// Prefixes the path with the field that holds this message.
     pub(crate) fn within(mut self, field: &str) -> Self {
         self.field = format!("{field}.{}", self.field);
         self
     }
 }
 
-/// Reads a sub-message that must be there.
+/// Converts a required sub-message.
 pub(crate) fn required<W, M>(field: &str, value: Option<W>) -> Result<M, WireError>
 where
     M: TryFrom<W, Error = WireError>,
@@ -42,7 +42,7 @@ where
     M::try_from(value).map_err(|e| e.within(field))
 }
 
-/// Reads a sub-message that may be absent.
+/// Converts an optional sub-message.
 pub(crate) fn optional<W, M>(field: &str, value: Option<W>) -> Result<Option<M>, WireError>
 where
     M: TryFrom<W, Error = WireError>,
@@ -52,7 +52,7 @@ where
         .transpose()
 }
 
-/// Reads a repeated sub-message; a bad one is named by its position.
+/// Converts a repeated sub-message; an error names the position.
 pub(crate) fn repeated<W, M>(field: &str, values: Vec<W>) -> Result<Vec<M>, WireError>
 where
     M: TryFrom<W, Error = WireError>,
@@ -64,7 +64,7 @@ where
         .collect()
 }
 
-/// A name that must not be empty.
+/// Checks that a name is not empty.
 pub(crate) fn name(field: &str, value: String) -> Result<String, WireError> {
     if value.is_empty() {
         return Err(WireError::new(field, "empty"));
@@ -72,7 +72,7 @@ pub(crate) fn name(field: &str, value: String) -> Result<String, WireError> {
     Ok(value)
 }
 
-/// A number that must be a number: the journal is JSON, which has neither NaN nor infinity.
+/// Checks that a number is finite: the journal is JSON, which has neither NaN nor infinity.
 pub(crate) fn finite(field: &str, value: f64) -> Result<f64, WireError> {
     if !value.is_finite() {
         return Err(WireError::new(field, format!("{value} is not a finite number")));
@@ -80,12 +80,12 @@ pub(crate) fn finite(field: &str, value: f64) -> Result<f64, WireError> {
     Ok(value)
 }
 
-/// A TCP port.
+/// Converts a TCP port.
 pub(crate) fn port(field: &str, value: u32) -> Result<u16, WireError> {
     u16::try_from(value).map_err(|_| WireError::new(field, format!("{value} is not a TCP port (0 to 65535)")))
 }
 
-/// An enum value that this version knows.
+/// Converts an enum value; values of newer versions are refused.
 pub(crate) fn known<E: TryFrom<i32>>(field: &str, value: i32) -> Result<E, WireError> {
     E::try_from(value).map_err(|_| WireError::new(field, format!("value {value} is not one that this version knows")))
 }

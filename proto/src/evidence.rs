@@ -1,4 +1,4 @@
-//! Evidence, its body and its marks on the wire.
+//! Conversion of evidence, its body and its classifications between wire and model.
 
 use rankguard_model::{
     Body, ClassId, CopyTier, Evidence, EvidenceId, FailedCheck, Generation, JobId, Ledger, Mark, NodeId, OrderId, Rank,
@@ -354,7 +354,7 @@ impl TryFrom<v1::Body> for Body {
                 exit: required("rank_exited.exit", exited.exit)?,
                 ended_by_agent: exited.ended_by_agent,
             },
-            // A loss may be NaN: that is a fact about the model and travels as it is.
+            // A loss may be NaN: that is a fact about the model and is transmitted unchanged.
             Kind::Progress(progress) => Self::Progress {
                 step: Step(progress.step),
                 loss: progress.loss,

@@ -1,40 +1,41 @@
-//! Frames of the rank socket: a little-endian `u32` length, then the message. No IO here: callers read and write.
+//! Frames of the rank socket: a little-endian `u32` length, then the message. The module performs no I/O: callers read
+//! and write.
 
 use prost::Message;
 
-/// Largest message in a frame, bytes. A longer length is taken for a torn or foreign stream, not for a wish for memory.
+/// Largest message in a frame, bytes. A longer length indicates a corrupt or foreign stream and allocates nothing.
 pub const FRAME_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 const LENGTH_BYTES: usize = 4;
 
-/// Why a stream of frames cannot be read any further. There is no way to find the next frame: close the stream.
+/// Error that ends a stream of frames. The next frame cannot be found after it: close the stream.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// The length is beyond the limit.
+    /// The length exceeds the limit.
     #[error("a frame of {bytes} bytes is longer than the limit of {most}; the peer is not a rankguard of this version")]
     TooLong {
-        /// The length it claims.
+        /// Length in the frame header, bytes.
         bytes: u64,
-        /// The limit of messages of its kind.
+        /// Limit for messages of this kind, bytes.
         most: usize,
     },
     /// The bytes are not the expected message.
     #[error("a frame of {bytes} bytes does not hold the expected message")]
     Undecodable {
-        /// The length of the frame.
+        /// Length of the frame, bytes.
         bytes: usize,
-        /// What the decoder says.
+        /// Error of the decoder.
         source: prost::DecodeError,
     },
 }
 
-/// One message as a frame, ready to be written.
+/// Encodes one message as a frame.
 ///
-/// A message beyond [`FRAME_BYTES_MAX`] still becomes a frame; the reader refuses it.
+/// A message beyond [`FRAME_BYTES_MAX`] is encoded as well; the reader refuses it.
 pub fn encode(message: &impl Message) -> Vec<u8> {
     let bytes = message.encoded_len();
     let mut frame = Vec::with_capacity(LENGTH_BYTES + bytes);
-    // A length that does not fit is beyond the limit by far: say the largest, so that the reader refuses it.
+    // A length beyond `u32` is far beyond the limit: the largest `u32` makes the reader refuse the frame.
     frame.extend_from_slice(&u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes());
     message
         .encode(&mut frame)
@@ -42,9 +43,9 @@ pub fn encode(message: &impl Message) -> Vec<u8> {
     frame
 }
 
-/// Cuts a stream of bytes into messages.
+/// Splits a stream of bytes into messages.
 ///
-/// Feed what was read with [`push`](Self::push), then take messages with [`next`](Self::next) until it gives `None`.
+/// Add received bytes with [`push`](Self::push), then take messages with [`next`](Self::next) until it returns `None`.
 /// Memory is bounded by one frame plus one read.
 #[derive(Debug)]
 pub struct FrameReader {
@@ -52,7 +53,7 @@ pub struct FrameReader {
     taken: usize,
     /// Longest message, bytes.
     most: usize,
-    /// The first byte of messages that may have [`FRAME_BYTES_MAX`].
+    /// First byte of the messages that may have [`FRAME_BYTES_MAX`].
     large: Option<u8>,
 }
 
@@ -68,25 +69,25 @@ impl Default for FrameReader {
 }
 
 impl FrameReader {
-    /// An empty reader.
+    /// Creates an empty reader.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes longer messages than `most` bytes for foreign from now on, but for those that begin with the byte `large`: the tag
-    /// of a field, which is the kind of the message.
+    /// Limits messages to `most` bytes from now on, except those that begin with the byte `large`: the field tag of the
+    /// message kind.
     pub fn limit(&mut self, most: usize, large: Option<u8>) {
         (self.most, self.large) = (most.min(FRAME_BYTES_MAX), large);
     }
 
-    /// Adds bytes as they came from the stream.
+    /// Adds bytes received from the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.taken);
         self.taken = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole message, or `None` until more bytes are pushed.
+    /// Returns the next complete message, or `None` until more bytes are pushed.
     #[allow(clippy::should_implement_trait)] // the message type is the caller's choice at each call
     pub fn next<M: Message + Default>(&mut self) -> Result<Option<M>, FrameError> {
         let rest = &self.buffer[self.taken..];
@@ -97,7 +98,7 @@ impl FrameReader {
         let bytes = usize::try_from(length).unwrap_or(usize::MAX);
         let is_large = self.large.is_some() && rest.first().copied() == self.large;
         let most = if is_large { FRAME_BYTES_MAX } else { self.most };
-        // The kind of a message that may be large is known from its first byte.
+        // The first byte determines if the message may be large.
         let undecided = self.large.is_some() && rest.is_empty() && bytes <= FRAME_BYTES_MAX;
         if bytes > most && !undecided {
             return Err(FrameError::TooLong {
@@ -113,7 +114,8 @@ impl FrameReader {
         Ok(Some(message))
     }
 
-    /// Bytes that belong to a frame not yet whole. Not 0 when the stream ends: the last frame was torn.
+    /// Returns the bytes of an incomplete frame. A value other than 0 at the end of the stream means that the last
+    /// frame was truncated.
     pub fn pending(&self) -> usize {
         self.buffer.len() - self.taken
     }

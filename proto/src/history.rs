@@ -1,4 +1,4 @@
-//! What agents remember of spools, journals and generations, on the wire.
+//! Conversion of spool epochs, journal marks and fences between wire and model.
 
 use rankguard_model::{Generation, JobFence, JobId, JournalMark, Sequence, SpoolEpoch};
 
@@ -70,10 +70,10 @@ impl TryFrom<v1::JobFence> for JobFence {
     }
 }
 
-/// Entries of a list in a join. Agents report fewer.
+/// Entries of a list in a join; agents report fewer.
 const ENTRIES_MAX: usize = 256;
 
-/// Refuses a list that no agent sends.
+/// Refuses a list with more than [`ENTRIES_MAX`] entries.
 pub(crate) fn at_most<T>(field: &str, values: Vec<T>) -> Result<Vec<T>, WireError> {
     if values.len() > ENTRIES_MAX {
         let count = values.len();

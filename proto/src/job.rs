@@ -1,4 +1,4 @@
-//! Jobs, nodes and ranks on the wire.
+//! Conversion of jobs, nodes and ranks between wire and model.
 
 use std::num::NonZero;
 
@@ -53,7 +53,7 @@ impl TryFrom<v1::CheckpointPolicy> for CheckpointPolicy {
             every_steps: policy.every_steps,
             store: policy.store,
             keep: policy.keep,
-            // A submitter that knows no rules has none.
+            // Clients of earlier versions send no retention rules.
             retention: policy.retention.map(Into::into).unwrap_or_default(),
             tiers: policy.tiers.map(Into::into).unwrap_or_default(),
         })
@@ -80,7 +80,7 @@ impl From<v1::CheckpointTiers> for CheckpointTiers {
         Self {
             nodes: tiers.nodes,
             mirror: tiers.mirror,
-            // A group of nobody, and one without parity, is none.
+            // A group without nodes or without parities means no parity.
             parity: tiers
                 .parity
                 .map(|parity| CheckpointParity {
@@ -92,7 +92,7 @@ impl From<v1::CheckpointTiers> for CheckpointTiers {
                 true => CommitLevel::Replicated,
                 false => CommitLevel::Durable,
             },
-            // A window of nothing is none.
+            // A window of 0 bytes means no window.
             window: tiers.window_bytes.and_then(NonZero::new),
         }
     }
@@ -171,7 +171,7 @@ impl From<&JobSpec> for v1::JobSpec {
 impl TryFrom<v1::JobSpec> for JobSpec {
     type Error = WireError;
 
-    /// Reads the shape only; whether the numbers make sense together is for the controller to say.
+    /// Converts the fields only; the controller validates their combination.
     fn try_from(spec: v1::JobSpec) -> Result<Self, WireError> {
         Ok(Self {
             id: JobId::from(name("id", spec.id)?),

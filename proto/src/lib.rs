@@ -1,14 +1,14 @@
-//! The wire (`rankguard/v1/*.proto`) and the only place where wire meets model.
+//! Wire protocol (`rankguard/v1/*.proto`) and its conversion to and from model types.
 //!
-//! Three conversations live here: agents and the controller ([`v1::control_client`], [`v1::peers_client`]), people and the
+//! Three protocols: agents and the controller ([`v1::control_client`], [`v1::peers_client`]), operators and the
 //! controller ([`v1::operator_client`]), a rank and the agent of its node ([`v1::FromRank`], [`v1::ToRank`], framed by
-//! [`frame`]). Beside them stands the part of OTLP that agents speak with the collectors of others ([`otlp`]).
+//! [`frame`]). In addition, the part of OTLP that agents send to OpenTelemetry collectors ([`otlp`]).
 //!
-//! Every model type that travels has `From<&model>` for its message and `TryFrom<message>` back. A message that cannot be
-//! a model value is refused with a [`WireError`] that names the field; nothing is guessed, nothing is defaulted: an
-//! absent enum value or sub-message is an error, because a newer peer may have meant something this version does not know.
+//! Every model type on the wire has `From<&model>` for its message and `TryFrom<message>` back. A message that cannot
+//! be converted is refused with a [`WireError`] that names the field; no value is guessed or defaulted: an absent enum
+//! value or sub-message is an error, because a newer peer may use a value that this version does not know.
 //!
-//! Not here: sockets, retries, time. Authentication and TLS are absent from this version of the wire.
+//! Not included: sockets, retries, time. Authentication and TLS are not part of the messages.
 
 #![warn(missing_docs)]
 
@@ -23,17 +23,18 @@ mod order;
 mod roundtrip;
 
 pub use error::WireError;
-/// Encoded sizes of messages.
+/// Trait with the encoded size of messages.
 pub use prost::Message;
 
-/// Largest gRPC message either side accepts, bytes. Bigger than tonic's own 4 MiB so that a chunk of a checkpoint and a
-/// batch of evidence with context lines fit; set it with `max_decoding_message_size` on every client and server.
+/// Largest gRPC message that either side accepts, bytes. Larger than tonic's default of 4 MiB so that a checkpoint
+/// chunk and a batch of evidence with context lines fit; set it with `max_decoding_message_size` on every client and
+/// server.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Most bytes of evidence that an agent puts in one message, unless a single piece is larger.
+/// Largest size of the evidence in one message of an agent, bytes, unless a single piece is larger.
 pub const EVIDENCE_BATCH_BYTES: usize = 1024 * 1024;
 
-/// Header of a session that brings recorded evidence, and of the answer of a controller that takes nothing else.
+/// Header of a session with recorded evidence, and of the response of a replay-only controller.
 pub const REPLAY_HEADER: &str = "rankguard-replay";
 
 /// Messages and services, generated from `rankguard/v1/*.proto`.
@@ -42,8 +43,8 @@ pub mod v1 {
     tonic::include_proto!("rankguard.v1");
 }
 
-/// What agents send to an OpenTelemetry collector (OTLP 1 over gRPC), generated from `otlp/*.proto`. Modules are nested as the
-/// packages of the specification are.
+/// Messages that agents send to an OpenTelemetry collector (OTLP 1 over gRPC), generated from `otlp/*.proto`. The
+/// modules are nested like the packages of the specification.
 #[allow(missing_docs, unreachable_pub, clippy::all, rustdoc::all)]
 pub mod otlp {
     pub mod common {

@@ -1,4 +1,4 @@
-//! Orders on the wire.
+//! Conversion of orders between wire and model.
 
 use rankguard_model::{
     CheckpointCall, Finish, Generation, JobId, Launch, NodeId, Order, Peer, Preflight, Rank, RankSlot, RestorePoint,
@@ -129,7 +129,7 @@ impl From<v1::order::Stays> for Stays {
     }
 }
 
-/// A call travels with its number.
+/// Converts a call together with its number.
 impl From<(u64, CheckpointCall)> for v1::CheckpointCalled {
     fn from((number, call): (u64, CheckpointCall)) -> Self {
         let call = match call {

@@ -1,4 +1,4 @@
-//! Every model type that travels comes back equal, also through the bytes.
+//! Property tests: every model type on the wire survives the round trip through its bytes.
 
 mod evidence;
 mod order;
@@ -15,7 +15,7 @@ use crate::{WireError, v1};
 use evidence::{body, device, entity, evidence, exit, mark, restore_bytes, seal};
 use order::{clock, job_spec, launch, node_info, order, rank_ref, running};
 
-/// Model to message to bytes to message to model.
+/// Converts model to message to bytes to message to model, and compares.
 fn check<M, W>(value: &M) -> Result<(), TestCaseError>
 where
     M: TryFrom<W, Error = WireError> + PartialEq + std::fmt::Debug,

@@ -1,4 +1,4 @@
-//! A node as the brain sees it through its agent: it reports, obeys and can vanish.
+//! Simulated agent: reports evidence, carries out orders, and can vanish.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use rankguard_model::{
     RunningRank, Sequence, Source, Timestamp,
 };
 
-/// One simulated node with its agent.
+/// Simulated node with its agent.
 #[derive(Debug, Clone)]
 pub(crate) struct Agent {
     pub(crate) node: NodeId,
     pub(crate) alive: bool,
     incarnation: u32,
     seq: Sequence,
-    /// Fences survive a restart of the agent: they are on its disk.
+    /// Fences survive a restart of the agent, because they are stored on its disk.
     fences: BTreeMap<JobId, Generation>,
-    /// Ranks that run.
+    /// Running ranks by number.
     pub(crate) ranks: BTreeMap<Rank, Process>,
     next_pid: u32,
-    /// Nothing that is reported may overtake what was reported before.
+    /// Arrival time of the latest report; later reports must not overtake it.
     pub(crate) delivered: Duration,
 }
 
-/// A rank's process.
+/// Process of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) job: JobId,
@@ -47,13 +47,13 @@ impl Agent {
         }
     }
 
-    /// Comes up, without ranks.
+    /// Starts the agent without ranks.
     pub(crate) fn start(&mut self) {
         self.alive = true;
         self.incarnation += 1;
     }
 
-    /// Vanishes with its ranks.
+    /// Stops the agent with its ranks.
     pub(crate) fn vanish(&mut self) {
         self.alive = false;
         self.ranks.clear();
@@ -87,7 +87,7 @@ impl Agent {
         }
     }
 
-    /// Takes a fence in; false when it is stale.
+    /// Carries out a fence. Returns false if it is stale.
     pub(crate) fn fence(&mut self, job: &JobId, generation: Generation) -> bool {
         let known = self.fences.entry(job.clone()).or_default();
         if generation < *known {
@@ -99,7 +99,7 @@ impl Agent {
         true
     }
 
-    /// Starts a rank; gives its process id, or nothing if the order is stale or already carried out.
+    /// Starts a rank and returns its process id, or `None` if the order is stale or already carried out.
     pub(crate) fn launch(&mut self, job: &JobId, generation: Generation, rank: Rank) -> Option<u32> {
         let stale = self.fences.get(job).is_some_and(|known| generation < *known);
         let runs = self
@@ -142,7 +142,7 @@ impl Agent {
         }
     }
 
-    /// The next piece of evidence of this node.
+    /// Returns the next piece of evidence of this node.
     pub(crate) fn evidence(
         &mut self,
         at: Timestamp,

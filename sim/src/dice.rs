@@ -1,15 +1,15 @@
-//! Seeded choices for the simulator and for whoever scatters faults (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators").
+//! Seeded random choices for the simulator and for tests that place faults (SplitMix64: Steele, Lea, Flood, "Fast
+//! splittable pseudorandom number generators").
 
 use std::time::Duration;
 
-/// A stream of choices; the same seed gives the same stream.
+/// Random generator; the same seed gives the same sequence.
 #[derive(Debug, Clone)]
 pub struct Dice {
     state: u64,
 }
 
 impl Dice {
-    /// A stream of its own for each seed.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
@@ -22,12 +22,12 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number of `low..=high`.
+    /// Returns a number in `low..=high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)
     }
 
-    /// A duration of `low..=high` milliseconds.
+    /// Returns a duration in `low..=high` milliseconds.
     pub(crate) fn millis(&mut self, low: u64, high: u64) -> Duration {
         Duration::from_millis(self.between(low, high))
     }

@@ -1,8 +1,8 @@
-//! What can break, as data.
+//! Faults as data.
 
 use serde::{Deserialize, Serialize};
 
-/// What is left of the images of a node that is gone.
+/// Remains of the images of a lost node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Left {
@@ -10,79 +10,68 @@ pub enum Left {
     Shards,
     /// Copies on another node.
     Copies,
-    /// Nothing.
+    /// No shard and no copy.
     Nothing,
 }
 
-/// One thing that happens to the world.
+/// Fault injected into the simulated world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "what", deny_unknown_fields)]
 pub enum Fault {
     /// A GPU falls off the bus: XID 79, a burst of XID 45, the node's ranks abort.
     GpuLost {
-        /// The node.
         node: String,
     },
-    /// A node stops: its agent falls silent, its ranks are gone, its arenas too.
+    /// A node stops: its agent falls silent; its ranks and its arenas are lost.
     NodeLost {
-        /// The node.
         node: String,
     },
-    /// A node stops as `NodeLost` does, at the moment at which its ranks have sealed a step and its agent has told nobody.
+    /// A node stops like `NodeLost`, at the time at which its ranks have sealed a step and its agent has not reported
+    /// it.
     NodeLostUntold {
-        /// The node.
         node: String,
-        /// The step.
         step: u64,
-        /// What is left of its images.
+        /// Remains of its images.
         left: Left,
     },
-    /// A node that was lost comes back, empty.
+    /// A lost node comes back, without ranks and images.
     NodeBack {
-        /// The node.
         node: String,
     },
-    /// The kernel kills one rank for want of memory.
+    /// The kernel's OOM killer kills one rank.
     HostOom {
-        /// The rank.
         rank: u32,
     },
-    /// Something kills one rank and leaves no word about it.
+    /// A rank is killed without any log line.
     RankKilled {
-        /// The rank.
         rank: u32,
     },
     /// From now on, a rank raises the same exception whenever it reaches a step.
     UserBug {
-        /// The rank.
         rank: u32,
-        /// The step.
+        /// Step at which it raises.
         step: u64,
     },
-    /// A GPU corrects more and more memory errors: nothing fails yet.
+    /// A GPU reports a growing rate of corrected memory errors; nothing fails yet.
     EccGrows {
-        /// The node.
         node: String,
     },
-    /// From a step on, a node computes something else, and nothing says so.
+    /// From a step on, a node computes wrong values without any error message.
     NodeCorrupt {
-        /// The node.
         node: String,
-        /// The step.
+        /// First step with wrong values.
         step: u64,
     },
-    /// Orders to a node take long from now on.
+    /// Orders to a node are delayed from now on.
     OrdersSlow {
-        /// The node.
         node: String,
-        /// How long, milliseconds.
+        /// Delay of each order, milliseconds.
         delay_ms: u64,
     },
-    /// An operator takes a node out of use.
+    /// An operator cordons a node.
     Cordoned {
-        /// The node.
         node: String,
     },
-    /// The controller is killed and reads its journal again.
+    /// The controller is killed and restarts from its journal.
     ControllerRestart,
 }

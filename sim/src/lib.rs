@@ -1,17 +1,17 @@
-//! A seeded world around the brain: the code that runs live, under hardship written as data.
+//! Seeded simulation around the decision core: the live code, under faults defined as data.
 //!
-//! A [`Script`] says which nodes there are, what job they run and what breaks when. A [`World`] plays agents, ranks and the
-//! checkpoint store in virtual time, feeds the brain the same events a live shell would, and carries its actions out. The
-//! [`Transcript`] is what an operator would want to read afterwards.
+//! A [`Script`] defines the nodes, their job and the faults. A [`World`] simulates agents, ranks and the checkpoint
+//! store in virtual time, sends the decision core the same events as a live shell would, and carries out its actions.
+//! The [`Transcript`] is the report for an operator.
 //!
-//! What is broken reaches the brain only as lines and exits: the lines go through the same triage as on a live node, and
-//! the hidden truth stays in the script, for the test that judges.
+//! Faults reach the decision core only as log lines and exits: the lines pass the same triage as on a live node, and
+//! the hidden truth remains in the script, for the test that compares.
 //!
-//! Invariants: same script, same seed, same transcript, byte for byte (RG-8); the sentences of
+//! Invariants: the same script and seed give the same transcript, byte for byte (RG-8); the invariants of
 //! [`rankguard_core::invariants`] hold after every event.
 //!
-//! Absent: playing published traces, comparing policies over many seeds, and correlated hardship by rail, switch or power
-//! feed.
+//! Not included: published traces, comparison of policies over many seeds, and correlated faults by rail, switch or
+//! power feed.
 
 mod agent;
 mod dice;

@@ -1,21 +1,21 @@
-//! Scripts: a world and its hardship as TOML.
+//! Simulation scripts in TOML: a cluster, its job and its faults.
 
 use rankguard_core::Policy;
 use serde::{Deserialize, Serialize};
 
 use crate::Fault;
 
-/// A world and what happens to it.
+/// Simulated cluster, its job and its faults.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Script {
-    /// What it shows, for people.
+    /// Purpose of the script, for readers.
     pub title: String,
-    /// Decides every delay.
+    /// Seed of all random delays.
     pub seed: u64,
-    /// Names of the nodes.
+    /// Names of all nodes.
     pub nodes: Vec<String>,
-    /// Ranks each node can run, and the job places on it.
+    /// Ranks that each node can run, and that the job places on it.
     pub ranks_per_node: u32,
     /// Fewest nodes of the job.
     pub nodes_min: u32,
@@ -27,18 +27,18 @@ pub struct Script {
     pub step_ms: u64,
     /// Steps between checkpoints.
     pub checkpoint_every: u64,
-    /// How long a rank waits for an image, milliseconds.
+    /// Stall of a rank for an image, milliseconds; default 1.
     #[serde(default = "one")]
     pub stall_ms: u64,
-    /// Other nodes that keep each image.
+    /// Other nodes that hold a copy of each image.
     #[serde(default)]
     pub copies: u32,
-    /// The world ends after so long, milliseconds.
+    /// End of the simulation, milliseconds.
     pub end_ms: u64,
-    /// Settings of the brain.
+    /// Settings of the decision core.
     #[serde(default)]
     pub policy: Policy,
-    /// What breaks, when.
+    /// Faults with their times.
     #[serde(default, rename = "fault")]
     pub faults: Vec<Moment>,
 }
@@ -47,37 +47,37 @@ fn one() -> u64 {
     1
 }
 
-/// A fault with its moment.
+/// Fault with its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
-    /// Milliseconds after the world's beginning.
+    /// Milliseconds after the start of the simulation.
     pub at_ms: u64,
-    /// What breaks.
+    /// Fault to inject.
     #[serde(flatten)]
     pub fault: Fault,
 }
 
-/// Why a script cannot be played.
+/// Error in a script.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
-    /// It is not TOML, or not a script; the message names line and key.
+    /// The text is not TOML, or not a script; the message names line and key.
     #[error("read the script: {0}")]
     Toml(#[from] toml::de::Error),
-    /// A fault names a node that is not there.
+    /// A fault names a node that the script does not define.
     #[error("fault at {at_ms} ms names node `{node}`, which is not among `nodes`")]
     NoSuchNode {
-        /// Its moment.
+        /// Time of the fault, milliseconds.
         at_ms: u64,
-        /// The name.
+        /// Name of the undefined node.
         node: String,
     },
-    /// The job does not fit.
+    /// The sizes of the job are out of range.
     #[error("want 1 <= nodes_min <= nodes_max, ranks_per_node >= 1, steps >= 1 and step_ms >= 1")]
     Sizes,
 }
 
 impl Script {
-    /// Reads a script.
+    /// Parses and validates a script.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
         let script: Self = toml::from_str(text)?;
         if script.nodes_min < 1

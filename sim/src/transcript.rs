@@ -1,4 +1,4 @@
-//! What happened, in lines that a person can review.
+//! Transcript of a simulation for review.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -6,14 +6,13 @@ use std::time::Duration;
 use rankguard_core::{Action, Event};
 use rankguard_model::{Body, Case, CheckpointCall, Order};
 
-/// The lines of one world.
+/// Lines of one simulation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transcript {
     text: String,
 }
 
 impl Transcript {
-    /// All lines.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -49,7 +48,7 @@ impl Transcript {
             Event::NodeUncordoned { node } => format!("event   {node} uncordoned by an operator"),
             Event::SessionEnded { node } => format!("event   the session of {node} ended"),
             Event::RulesAdopted { rules } => format!("event   decision rules {rules} adopted"),
-            // Timers are the brain's own affair, and steps are too many to read.
+            // Timers are internal to the decision core, and steps are too many to read.
             Event::TimerFired { .. } => return,
             Event::EvidenceArrived { evidence } => match &evidence.body {
                 Body::Progress { .. } | Body::ShardSealed { .. } | Body::ShardDurable { .. } => return,
@@ -118,7 +117,7 @@ impl Transcript {
         self.note(at, &line);
     }
 
-    /// A case in full.
+    /// Appends a whole case.
     pub(crate) fn case(&mut self, case: &Case) {
         let verdict = &case.verdict;
         let mut line = |text: String| {

@@ -1,4 +1,4 @@
-//! RG-8: the state of every story, written and read back at any of its moments, leads to the same end.
+//! RG-8: the state of every story, serialised and read back at any time, leads to the same end.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use rankguard_core::{State, step};
 use rankguard_faults::Catalogue;
 use rankguard_sim::{Script, World};
 
-/// Moments of a story at which its state is read back.
+/// Number of times of a story at which its state is read back.
 const CUTS: usize = 12;
 
 #[test]

@@ -1,6 +1,6 @@
-//! The demo's stories in virtual time, each with a golden transcript an operator could review.
+//! Stories of the demo in virtual time, each with a golden transcript that an operator could review.
 //!
-//! `UPDATE_TRANSCRIPTS=1 cargo test -p rankguard-sim` writes them anew; read the difference before you keep it.
+//! `UPDATE_TRANSCRIPTS=1 cargo test -p rankguard-sim` rewrites them; review the difference before a commit.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn golden(name: &str, ended: &Ended) {
     assert_eq!(got, want, "the transcript differs from {}", path.display());
 }
 
-/// Class, blamed node and state of each case, in order.
+/// Returns class, blamed node and state of each case, in order.
 fn verdicts(ended: &Ended) -> Vec<(String, Option<NodeId>, CaseState)> {
     let cases = ended.state.cases().values();
     cases
@@ -66,7 +66,7 @@ fn a_lost_gpu_is_one_case_and_the_spare_takes_over() {
     );
 }
 
-/// A node is gone before it has told of step 40. What is left of its images decides where the others go on.
+/// A node is lost before it reported step 40. The remains of its images decide where the others continue.
 #[test]
 fn what_a_lost_node_had_sealed_is_committed_where_anything_is_left_of_it() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/untold.toml");
@@ -151,7 +151,7 @@ fn a_node_at_risk_makes_the_job_checkpoint_before_it_is_lost() {
     let ended = play("risk");
     golden("risk", &ended);
     assert!(ended.is_finished());
-    // The rule alone would have taken none: everything would have been lost.
+    // The interval rule alone would have taken no checkpoint: all work would have been lost.
     let job = &ended.status.jobs[0];
     let [called] = job.checkpoints.as_slice() else {
         panic!("{:?}", job.checkpoints)

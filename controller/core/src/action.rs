@@ -1,4 +1,4 @@
-//! Everything the brain can ask for.
+//! Actions that the decision core requests from the shell.
 
 use rankguard_checkpoint_format::{CheckpointId, Manifest};
 use rankguard_model::{Generation, JobId, NodeId, Order, OrderId, Rank, Step, Timestamp};
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timer;
 
-/// A chunk of a checkpoint.
+/// Chunk of a checkpoint image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChunkName {
-    /// The rank whose image it belongs to.
+    /// Rank of the image.
     pub rank: Rank,
-    /// Its number in that image, from 0.
+    /// Chunk number in that image, from 0.
     pub chunk: u32,
 }
 
-/// Something to do. The shell carries it out and never changes it.
+/// Requested effect. The shell carries it out unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "kebab-case")]
 #[allow(
@@ -23,62 +23,51 @@ pub struct ChunkName {
     reason = "actions are moved once, and orders are most of them"
 )]
 pub enum Action {
-    /// Send an order to a node's agent. If the node is away it is dropped: the brain sends it again when it joins.
+    /// Sends an order to a node's agent. The order is dropped if the node has no session; the decision core sends it
+    /// again when the node joins.
     SendOrder {
-        /// To whom.
         node: NodeId,
-        /// Its number.
         id: OrderId,
-        /// What is ordered.
         order: Order,
     },
-    /// Write a manifest, then remove what retention no longer keeps. Answers with `ManifestCommitted` (also when the
-    /// same manifest is already there) or `ManifestRefused`.
+    /// Writes a manifest, then removes checkpoints that retention does not keep. Answered with `ManifestCommitted`
+    /// (also if the same manifest already exists) or `ManifestRefused`.
     CommitManifest {
-        /// Directory of the store.
         store: String,
-        /// What to commit.
         manifest: Manifest,
-        /// Committed checkpoints to keep, the newest.
+        /// Newest committed checkpoints to retain.
         keep: u32,
-        /// Others that the job's rules keep.
+        /// Further checkpoints that the job's retention rules keep.
         pinned: Vec<CheckpointId>,
     },
-    /// Look which shards of an ended generation stand in a store, whoever wrote them. Answers with `ShardsFound`.
+    /// Lists the shards of an ended generation in a store, regardless of the node that wrote them. Answered with
+    /// `ShardsFound`.
     FindShards {
-        /// Directory of the store.
         store: String,
-        /// Whose.
         job: JobId,
-        /// The generation that acts now.
+        /// Generation that acts now.
         generation: Generation,
-        /// The generation that sealed them.
+        /// Generation that sealed the shards.
         of: Generation,
-        /// Of later steps than this.
+        /// Only shards of later steps are listed.
         after: Option<Step>,
     },
-    /// Read a checkpoint that a node has reported damaged. Answers with `CheckpointChecked`.
+    /// Reads a checkpoint that a node reported as damaged. Answered with `CheckpointChecked`.
     CheckCheckpoint {
-        /// Directory of the store.
         store: String,
-        /// Its job.
         job: JobId,
-        /// Which checkpoint.
         id: CheckpointId,
-        /// The chunk that the report names; manifest and indexes alone where it names none.
+        /// Chunk that the report names; without one only the manifest and the indexes are read.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         chunk: Option<ChunkName>,
     },
-    /// Wake the brain at a moment of the controller's clock, or at once if it has passed.
+    /// Sets a timer at a time of the controller's clock; a time in the past fires at once.
     SetTimer {
-        /// What for.
         timer: Timer,
-        /// When.
         at: Timestamp,
     },
-    /// Tell people.
+    /// Notifies operators through the log.
     Announce {
-        /// One sentence.
         text: String,
     },
 }

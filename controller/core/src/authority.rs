@@ -1,20 +1,21 @@
-//! Which evidence a session may submit (RG-13): a session speaks for its own node, the devices of that node and the ranks that
-//! a plan placed there, and for nothing else.
+//! Authorisation of evidence (RG-13): a session may report only its own node, the devices of that node and the ranks
+//! that a plan placed there.
 //!
-//! [`judge`] compares a piece of evidence with what the controller planned and ordered. Three outcomes:
+//! [`judge`] compares evidence with the controller's plans and orders. Three outcomes:
 //! - `Accept`: the evidence has its effects.
-//! - `Void`: the evidence may be true, but the controller does not know what it is about (a generation or an order that was
-//!   forgotten, a journal that was restored from a backup, a class of a newer catalogue). It is recorded without effect, and
-//!   the sender is not accused: a spool delivers evidence hours late.
-//! - `Refuse`: the evidence contradicts what the controller itself planned. It is recorded without effect, counted, and
-//!   becomes a finding against the node that sent it, never against the node that it names.
+//! - `Void`: the evidence may be true, but the controller has no record of its subject (a generation or an order that
+//!   was removed, a journal that was restored from a backup, a class of a newer catalogue). It is recorded without
+//!   effect and without a finding against the sender, because a spool may deliver evidence hours late.
+//! - `Refuse`: the evidence contradicts the controller's own plans. It is recorded without effect, counted, and becomes
+//!   a finding against the node that sent it, never against the node that it names.
 //!
-//! The check is pure and runs before the journal is written, so journals of earlier versions replay unchanged. It compares
-//! each piece with the state before the batch that holds it. This suffices: every permission rests on an order, and an order
-//! leaves the controller only after its event has been applied.
+//! The check is pure and runs before the journal is written, so journals of earlier versions replay unchanged. It
+//! compares all evidence of a batch with the state before the batch. This suffices: every permission rests on an order,
+//! and an order leaves the controller only after its event has been applied.
 //!
-//! Absent: proof that a node reports the truth about its own ranks. A node that runs ranks of a job can report their exits,
-//! fail their shards and claim steps within the limit of [`steps`]; it cannot do so for ranks of other nodes.
+//! Not covered: proof that a node reports the truth about its own ranks. A node that runs ranks of a job can report
+//! their exits, fail their shards and claim steps within the limit of [`steps`]; it cannot do so for ranks of other
+//! nodes.
 
 mod body;
 mod mark;
@@ -27,59 +28,57 @@ use rankguard_model::{Evidence, NodeId, Timestamp};
 
 use crate::State;
 
-/// The failure class of refused evidence; the catalogue describes it.
+/// Failure class of refused evidence, defined in the catalogue.
 pub const REFUSED_CLASS: &str = "evidence-refused";
-/// Signatures of refused evidence begin with this and end with the word of the rule.
+/// Prefix of the signatures of refused evidence; the name of the rule follows.
 pub const REFUSED_SIGNATURE: &str = "authority.";
 
-/// What becomes of a piece of evidence.
+/// Result of the authorisation of evidence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ruling {
-    /// It has its effects.
+    /// The evidence has its effects.
     Accept,
-    /// It is recorded without effect; the sender is not accused.
+    /// The evidence is recorded without effect and without a finding against the sender.
     Void {
-        /// What the controller does not know, in words.
+        /// Subject of which the controller has no record, in words.
         why: String,
     },
-    /// It is recorded without effect and counted against the sender.
+    /// The evidence is recorded without effect and counted against the sender.
     Refuse {
-        /// The rule that it breaks.
         rule: Rule,
-        /// What it claims and what was planned, in words.
+        /// Claim of the evidence and the plan that it contradicts, in words.
         why: String,
     },
 }
 
-/// The rules that evidence can break.
+/// Authorisation rules for evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// It is about another node, or a device or rank of another node.
+    /// The subject is another node, or a device or rank of another node.
     ForeignNode,
-    /// It is about a rank that was placed on another node.
+    /// The subject is a rank that was placed on another node.
     ForeignRank,
-    /// It is about a rank whose generation has not been launched.
+    /// The subject is a rank of a generation that has not been launched.
     NotLaunched,
-    /// It is about a job that never had ranks on the node.
+    /// The subject is a job that never had ranks on the node.
     ForeignJob,
-    /// The body cannot be about an entity of this kind.
+    /// The body does not fit the kind of subject.
     WrongEntity,
-    /// It answers an order that the node never got.
+    /// The evidence answers an order that the node never received.
     NoOrder,
-    /// It names a process other than the one that was started.
+    /// The evidence names a process other than the one that was started.
     WrongProcess,
-    /// It claims a step that no training can have reached.
+    /// The claimed step is beyond the plausible limit.
     ImplausibleStep,
-    /// It claims a shard of another rank, generation or world size.
+    /// The shard belongs to another rank, generation or world size.
     WrongShard,
-    /// It calls a checkpoint damaged that the rank was not ordered to load.
+    /// The evidence reports damage of a checkpoint that the rank was not ordered to load.
     WrongCheckpoint,
-    /// A mark or a number is out of its range.
+    /// A number or a confidence is out of range.
     OutOfRange,
 }
 
 impl Rule {
-    /// All rules.
     pub const ALL: [Self; 11] = [
         Self::ForeignNode,
         Self::ForeignRank,
@@ -94,7 +93,7 @@ impl Rule {
         Self::OutOfRange,
     ];
 
-    /// The word of the rule in signatures and counts.
+    /// Returns the name of the rule in signatures and counts.
     pub fn word(self) -> &'static str {
         match self {
             Self::ForeignNode => "foreign-node",
@@ -118,17 +117,17 @@ impl fmt::Display for Rule {
     }
 }
 
-/// A piece of evidence with the session that submitted it.
+/// Evidence with the session that submitted it.
 #[derive(Clone, Copy)]
 struct Claim<'a> {
     state: &'a State,
-    /// The node of the session.
+    /// Node of the session.
     sender: &'a NodeId,
     now: Timestamp,
     evidence: &'a Evidence,
 }
 
-/// Why a claim has no effect.
+/// Reason to record evidence without effect.
 #[derive(Debug)]
 enum Objection {
     Void(String),
@@ -145,8 +144,8 @@ fn void<T>(why: String) -> Checked<T> {
     Err(Objection::Void(why))
 }
 
-/// Decides what becomes of evidence that a session of `sender` submits. Replayed evidence is accepted: nothing was planned,
-/// and nothing can be ordered.
+/// Authorises evidence from a session of `sender`. Replayed evidence is always accepted, because a replay has no plans
+/// and orders to compare with.
 pub fn judge(state: &State, sender: &NodeId, now: Timestamp, evidence: &Evidence) -> Ruling {
     if state.policy().replay_only {
         return Ruling::Accept;

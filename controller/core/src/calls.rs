@@ -1,23 +1,22 @@
-//! Checkpoints that the brain calls for, besides those of the job's rule.
+//! Checkpoint calls: steps that the decision core requests besides those of the job's interval rule.
 
 use rankguard_checkpoint_schedule::agreement::{Caller, Pace, Word};
 use rankguard_model::{CheckpointCall, Generation, Step, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Calls that are open at a time; the oldest is given up first.
+/// Limit of open calls; the oldest is dropped first.
 const OPEN_MAX: usize = 8;
 
-/// What was called in one generation of a job.
+/// Checkpoint calls of one generation of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Calls {
     caller: Caller,
     open: Vec<Word>,
-    /// When the last call for a risk was made.
+    /// Time of the last call because of a node at risk.
     pub at_risk: Option<Timestamp>,
 }
 
 impl Calls {
-    /// Nothing was called yet.
     pub fn new(generation: Generation) -> Self {
         Self {
             caller: Caller::new(generation),
@@ -26,13 +25,13 @@ impl Calls {
         }
     }
 
-    /// Calls whose step is neither committed nor void, and the rule in force: they are said again to an agent that comes
-    /// back.
+    /// Returns calls with steps that are neither committed nor void, and the current interval rule. They are sent again
+    /// to an agent that rejoins.
     pub fn open(&self) -> &[Word] {
         &self.open
     }
 
-    /// Calls the nearest step that every rank can be expected to hear of in time.
+    /// Calls the nearest step that every rank is expected to learn of in time.
     pub fn call(&mut self, pace: &Pace) -> Word {
         let word = self.caller.call(pace);
         if self.open.len() >= OPEN_MAX {
@@ -42,7 +41,7 @@ impl Calls {
         word
     }
 
-    /// Calls a new rule; it takes the place of an earlier one.
+    /// Calls a new interval rule, which replaces an earlier one.
     pub fn rule(&mut self, pace: &Pace, every: u64) -> Word {
         let word = self.caller.rule(pace, every);
         self.open
@@ -54,7 +53,7 @@ impl Calls {
         word
     }
 
-    /// A rank takes no image of a step, or could not keep it.
+    /// Records that a rank takes no image of a step, or could not store it.
     pub fn void(&mut self, step: Step) {
         if self.open.iter().any(|word| names(word, step)) {
             self.caller.too_late(step);
@@ -62,7 +61,7 @@ impl Calls {
         self.open.retain(|word| !names(word, step));
     }
 
-    /// A checkpoint exists: what was called up to its step has become pointless.
+    /// Records a commit; calls up to its step are dropped.
     pub fn committed(&mut self, generation: Generation, step: Step) {
         if generation == self.caller.generation() && self.open.iter().any(|word| names(word, step)) {
             self.caller.in_time();

@@ -1,4 +1,4 @@
-//! Cases: what diagnosis concludes, kept with what was done about it.
+//! Case store: opens, fills, revises and closes cases as diagnosis concludes, and records the actions taken.
 
 use std::collections::BTreeMap;
 
@@ -14,25 +14,24 @@ use crate::brain::Turn;
 use crate::limits::{ACTIONS_MAX, limit_findings};
 use crate::{Plan, Timer};
 
-/// The class of a file system that does not answer.
+/// Class of a file system that does not respond.
 const HANG: &str = "filesystem-hang";
-/// Notes of people kept of one case, the newest.
+/// Notes retained per case, the newest.
 const NOTES_MAX: usize = 64;
-/// Findings kept of one case.
+/// Findings retained per case.
 const FINDINGS_MAX: usize = 512;
 
-/// All cases of one controller.
+/// Cases of one controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Cases {
     all: BTreeMap<CaseId, Case>,
     drafts: BTreeMap<DraftId, CaseId>,
     next: CaseId,
-    /// The evidence is recorded history.
+    /// True if all evidence is replayed.
     replayed: bool,
 }
 
 impl Cases {
-    /// No case yet; whether all evidence is replayed.
     pub(crate) fn new(replayed: bool) -> Self {
         Self {
             replayed,
@@ -46,7 +45,7 @@ impl Cases {
         &self.all
     }
 
-    /// Forgets cases, and which drafts they came from.
+    /// Removes cases and their draft entries.
     pub(crate) fn remove(&mut self, gone: &[CaseId]) {
         if gone.is_empty() {
             return;
@@ -61,7 +60,7 @@ impl Cases {
         self.all.get_mut(&id)
     }
 
-    /// Whether evidence about a job is still being gathered.
+    /// Returns true if evidence about a job is still being gathered.
     pub(crate) fn is_settling(&self, job: &JobId) -> bool {
         self.all
             .values()
@@ -109,7 +108,7 @@ impl Cases {
         );
     }
 
-    /// Opens a case that needs no diagnosis; gives its number.
+    /// Opens a case that needs no diagnosis and returns its number.
     pub(crate) fn open_concluded(
         &mut self,
         at: Timestamp,
@@ -149,7 +148,7 @@ impl Cases {
         id
     }
 
-    /// Adds a finding to a case, within a bound. Returns whether the case is there.
+    /// Adds a finding to a case with fewer than `most` findings. Returns true if the case exists.
     pub(crate) fn add_finding(&mut self, id: CaseId, finding: Finding, most: usize) -> bool {
         let Some(case) = self.all.get_mut(&id) else {
             return false;
@@ -160,7 +159,7 @@ impl Cases {
         true
     }
 
-    /// Late evidence goes to the case it belongs to, within a bound: a cascade may be long.
+    /// Adds a late finding to the case of a draft, up to [`FINDINGS_MAX`]: a cascade may be long.
     fn join(&mut self, draft: DraftId, finding: Finding) {
         let case = self.drafts.get(&draft).and_then(|id| self.all.get_mut(id));
         if let Some(case) = case.filter(|case| case.findings.len() < FINDINGS_MAX) {
@@ -169,12 +168,12 @@ impl Cases {
         }
     }
 
-    /// Fills a draft's case in and gives its number.
+    /// Fills in the case of a draft and returns its number.
     fn conclude(&mut self, concluded: &Concluded) -> Option<CaseId> {
         let id = *self.drafts.get(&concluded.draft)?;
         let case = self.all.get_mut(&id)?;
         case.generation = concluded.generation;
-        // Whatever was the cause, the failure began no later than its first sign.
+        // The failure began no later than its earliest evidence, even if the first cause is later.
         case.first_at = case.first_at.min(concluded.first_at);
         let first_at = case.first_at;
         let delay = |moment: Timestamp| Some(moment.millis_since(first_at));
@@ -205,7 +204,7 @@ fn undecided() -> Verdict {
 }
 
 impl Turn<'_> {
-    /// Shows evidence to diagnosis.
+    /// Passes evidence to diagnosis.
     pub(crate) fn witness(&mut self, evidence: &Evidence) {
         self.hear_answers(evidence);
         let state = &mut *self.state;
@@ -215,7 +214,7 @@ impl Turn<'_> {
         self.take_changes(changes);
     }
 
-    /// A server that was waited for answers again: the cases that name it are told, and a step then clears them.
+    /// Notes in open hang cases that a server responds again; the next step clears them.
     fn hear_answers(&mut self, evidence: &Evidence) {
         let (Some(mark), Body::Line { text, .. }) =
             (evidence.marks.iter().find(|mark| answers_again(mark)), &evidence.body)
@@ -245,7 +244,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Shows diagnosis what no node can report.
+    /// Passes a fact that the controller established itself to diagnosis.
     pub(crate) fn witness_fact(&mut self, fact: &Fact) {
         let state = &mut *self.state;
         let changes = state
@@ -275,7 +274,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Keeps the settle timer at what diagnosis waits for.
+    /// Sets the settle timer to the next due time of diagnosis.
     pub(crate) fn watch_settling(&mut self) {
         match self.state.diagnosis.due().map(|due| due.max(self.fates_known_at())) {
             Some(due) if self.state.timers.get(&Timer::Settle) != Some(&due) => {
@@ -288,15 +287,16 @@ impl Turn<'_> {
         }
     }
 
-    /// Evidence has settled: verdicts are made and answered.
+    /// Concludes settled drafts and recovers from each verdict.
     pub(crate) fn conclude(&mut self) {
         if self.fates_known_at() > self.at {
-            // The timer is set again for that moment.
+            // [`Turn::watch_settling`] sets the timer again for that time.
             return;
         }
         let state = &mut *self.state;
         let concluded = state.diagnosis.conclude(self.at, state.catalogue.get());
-        // An agent that was only restarted speaks already: its silence has explained this failure and explains no other.
+        // An agent that only restarted has rejoined already: its silence explained this failure and explains no later
+        // one.
         for (node, _) in state.fleet.iter().filter(|(_, node)| node.lost_since.is_none()) {
             state.diagnosis.node_returned(node);
         }
@@ -307,7 +307,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A person has noted something about a case.
+    /// Records an operator's note on a case.
     pub(crate) fn take_note(&mut self, id: CaseId, note: &CaseNote) {
         let at = self.at;
         if let Some(case) = self.state.cases.get_mut(id) {
@@ -318,7 +318,7 @@ impl Turn<'_> {
         }
     }
 
-    /// What was done, for the record of a case.
+    /// Records an action on a case.
     pub(crate) fn note(&mut self, id: Option<CaseId>, text: String) {
         let at = self.at;
         let case = id.and_then(|id| self.state.cases.get_mut(id));
@@ -333,7 +333,7 @@ impl Turn<'_> {
         let reopens = self.state.has_case_ends();
         if let Some(case) = self.state.cases.get_mut(id) {
             case.state = CaseState::Recovering;
-            // A case that asked for nothing when it was concluded is open again.
+            // A case that was closed as nothing to recover is reopened.
             if reopens {
                 case.outcome = None;
                 case.closed_at = None;
@@ -417,7 +417,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Closes a case that asks for nothing.
+    /// Closes a case with an outcome.
     pub(crate) fn close(&mut self, id: CaseId, outcome: String) {
         let at = self.at;
         if let Some(case) = self.state.cases.get_mut(id) {

@@ -1,4 +1,4 @@
-//! The knowledge that decisions rest on.
+//! Failure catalogue in use by the decision core.
 
 use std::borrow::Cow;
 
@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::brain::Turn;
 
-/// The catalogue in force and the files that were joined to the built-in one. It is equal to any other: the identity of a state
-/// is in its events.
+/// Current catalogue and the files that were merged into the built-in one. All values compare as equal, because the
+/// events of a state determine its catalogue.
 #[derive(Debug, Clone)]
 pub(crate) struct CatalogueInForce {
     catalogue: Cow<'static, Catalogue>,
@@ -16,7 +16,7 @@ pub(crate) struct CatalogueInForce {
 }
 
 impl CatalogueInForce {
-    /// A catalogue that needs no files.
+    /// Wraps a catalogue without additional files.
     pub(crate) fn builtin(catalogue: &'static Catalogue) -> Self {
         Self {
             catalogue: Cow::Borrowed(catalogue),
@@ -35,7 +35,7 @@ impl PartialEq for CatalogueInForce {
     }
 }
 
-/// Only the files are written: the rest is in the program.
+/// Serialises the files only; the built-in catalogue is part of the program.
 impl Serialize for CatalogueInForce {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.files.serialize(serializer)
@@ -45,14 +45,14 @@ impl Serialize for CatalogueInForce {
 impl<'de> Deserialize<'de> for CatalogueInForce {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let files = Vec::<CatalogueFile>::deserialize(deserializer)?;
-        // Files of another version may be refused now. The caller compares versions and gives its files again.
+        // Files of another version may be invalid now. The caller compares versions and supplies its files again.
         let catalogue = CatalogueFile::join(&files).unwrap_or(Cow::Borrowed(Catalogue::builtin()));
         Ok(Self { catalogue, files })
     }
 }
 
 impl Turn<'_> {
-    /// From now on verdicts rest on another catalogue. What was concluded stays as it was said.
+    /// Replaces the catalogue for future verdicts. Existing verdicts are unchanged.
     pub(crate) fn learn(&mut self, files: &[CatalogueFile]) {
         match CatalogueFile::join(files) {
             Ok(catalogue) => {
@@ -67,7 +67,7 @@ impl Turn<'_> {
                     files: files.to_vec(),
                 };
             }
-            // Whoever gave them has tried them, so this is a journal of another version.
+            // The caller has validated the files, so this journal comes from another version.
             Err(mistakes) => self.announce(format!("catalogue files cannot be used any more:\n{mistakes}")),
         }
     }

@@ -1,4 +1,4 @@
-//! Which checkpoints of a job exist, and which are becoming one.
+//! Checkpoints of a job: the committed ones, and the attempts in progress.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,46 +15,46 @@ use crate::limits::{COMMITTED_MAX, STALLS_SHOWN};
 
 use crate::suspicion::Suspicions;
 
-/// Attempts whose stalls are remembered; the oldest is forgotten first.
+/// Attempts with recorded stalls; the oldest is dropped first.
 const STALLS_MAX: usize = 8;
 
-/// The checkpoints of one job.
+/// Checkpoints of one job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoints {
-    /// Committed, oldest first.
+    /// Committed checkpoints, oldest first.
     pub committed: Vec<CheckpointView>,
-    /// Shards that are durable, of checkpoints that are not committed.
+    /// Durable shards of checkpoints that are not committed.
     attempts: Tally<ShardSeal>,
-    /// How long each rank waited, milliseconds, of checkpoints that are not committed.
+    /// Stall of each rank, milliseconds, for checkpoints that are not committed.
     #[serde(with = "pairs")]
     stall_ms: BTreeMap<(Generation, Step), BTreeMap<Rank, f64>>,
-    /// The manifest that is being written.
+    /// Manifest that is being written.
     pub committing: Option<Manifest>,
-    /// Shards that were lost to a checkpoint, and why the newest was.
+    /// Shards lost to a checkpoint.
     pub void_shards: u64,
-    /// Why the newest of them was lost.
+    /// Cause of the newest loss.
     pub void_reason: Option<String>,
-    /// Checkpoints by what became of them.
+    /// Counts of attempts by outcome.
     #[serde(default)]
     pub counts: CheckpointCounts,
-    /// What is in the memory of other nodes, of checkpoints that are not committed.
+    /// Copies and parities in the memory of other nodes, for checkpoints that are not committed.
     #[serde(with = "pairs")]
     early: BTreeMap<(Generation, Step), Early>,
-    /// The generation whose ranks were started last.
+    /// Generation of the ranks that were started last.
     trained: Generation,
     /// Copies that could not be made.
     pub copies_failed: u64,
-    /// Why the newest of them could not.
+    /// Cause of the newest failure to copy.
     pub copy_reason: Option<String>,
-    /// The run that its manifests name.
+    /// Run id for manifests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     run: Option<RunId>,
-    /// What nodes have reported against committed ones.
+    /// Reports of nodes against committed checkpoints.
     #[serde(default, skip_serializing_if = "Suspicions::is_empty")]
     pub suspicions: Suspicions,
 }
 
-/// Images that other nodes hold of a checkpoint that is not committed, whole or in a parity.
+/// Images of an uncommitted checkpoint that other nodes hold, as copies or in a parity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 struct Early {
     copied: u32,
@@ -62,20 +62,20 @@ struct Early {
 }
 
 impl Checkpoints {
-    /// The job has claimed its folder: what the run has committed there is what the job may start from.
+    /// Takes over the run and the committed checkpoints of a claimed folder.
     pub fn claimed(&mut self, claim: &StoreClaim) {
         self.run = Some(claim.run.clone());
         self.committed.clone_from(&claim.checkpoints);
     }
 
-    /// The newest committed checkpoint that the job may start from.
+    /// Returns the newest committed checkpoint that the job may start from.
     pub fn newest(&self) -> Option<&CheckpointView> {
         let mut all = self.committed.iter().rev();
         all.find(|view| !self.suspicions.is_passed_over(id_of(view)))
     }
 
-    /// The newest could not be read for as long as the job may wait: it goes on from the one before, and this one is kept. Gives
-    /// the steps of both; none where there is no other.
+    /// Passes over the newest checkpoint because it was unreadable for the longest allowed wait; the checkpoint itself
+    /// is retained. Returns its step and the step of the one before; `None` if there is no other.
     pub fn pass_over_newest(&mut self) -> Option<(Step, Step)> {
         let newest = id_of(self.newest()?);
         let before = self.committed.iter().rev().map(id_of);
@@ -85,7 +85,7 @@ impl Checkpoints {
         Some((newest.step, next.step))
     }
 
-    /// A rank sealed its shard.
+    /// Records a sealed shard.
     pub fn sealed(&mut self, generation: Generation, step: Step, rank: Rank, stall_ms: f64) {
         let key = (generation, step);
         if self.stall_ms.len() >= STALLS_MAX && !self.stall_ms.contains_key(&key) {
@@ -94,8 +94,8 @@ impl Checkpoints {
         self.stall_ms.entry(key).or_default().insert(rank, stall_ms);
     }
 
-    /// A shard became durable. Gives the manifest when it was the last one missing and nothing else is being written. Attempts
-    /// that the rules of the job name by their step are remembered for longer.
+    /// Records a durable shard. Returns the manifest if the shard completes a checkpoint and no manifest is being
+    /// written. Attempts at steps that the job's retention rules name are retained for longer.
     pub fn durable(
         &mut self,
         job: &JobId,
@@ -107,7 +107,7 @@ impl Checkpoints {
         self.complete(job, generation)
     }
 
-    /// A shard of the generation that trained last stands in the store, and nobody said so while its ranks were there.
+    /// Records a shard in the store of the generation that trained last, which its ranks did not report.
     pub fn late(&mut self, seal: ShardSeal, rules: &Retention) {
         self.take(self.trained, seal, rules);
     }
@@ -135,13 +135,12 @@ impl Checkpoints {
         };
     }
 
-    /// The generation whose ranks were started last; 0 before the first.
+    /// Returns the generation of the ranks that were started last; 0 before the first.
     pub fn trained(&self) -> Generation {
         self.trained
     }
 
-    /// Whether the generation that trained last is known to have sealed something of a later step than all that is committed
-    /// or whole.
+    /// Returns true if the generation that trained last sealed a step later than every committed or complete one.
     pub fn is_open(&self) -> bool {
         let generation = self.trained;
         let whole = self.attempts.whole(generation).map(|(step, _)| step);
@@ -151,7 +150,7 @@ impl Checkpoints {
         known.any(|step| Some(step) > done && !self.attempts.is_void(generation, step))
     }
 
-    /// The newest step that is on its way into the store: all of so many ranks have sealed it, and no manifest names it yet.
+    /// Returns the newest step that all `ranks` ranks have sealed and that no manifest lists yet.
     pub fn saving(&self, ranks: usize) -> Option<Step> {
         let done = self.newest().map(|newest| newest.step);
         let sealed = self.stall_ms.iter().rev();
@@ -162,14 +161,14 @@ impl Checkpoints {
         whole.next().map(|((_, step), _)| *step)
     }
 
-    /// Whether this checkpoint is committed.
+    /// Returns true if this checkpoint is committed.
     pub fn has(&self, generation: Generation, step: Step) -> bool {
         let mut known = self.committed.iter();
         known.any(|known| (known.generation, known.step) == (generation, step))
     }
 
-    /// The newest whole attempt of a generation as a manifest, unless one is being written already. What a newer one has
-    /// overtaken while nobody could commit it comes after that one.
+    /// Returns the manifest of the newest complete attempt of a generation, unless a manifest is being written.
+    /// Complete attempts that a newer one overtook before a commit follow after it.
     pub fn complete(&mut self, job: &JobId, generation: Generation) -> Option<Manifest> {
         if self.committing.is_some() {
             return None;
@@ -188,8 +187,8 @@ impl Checkpoints {
         Some(manifest)
     }
 
-    /// The manifest is written: the checkpoint exists. Older attempts have become pointless, but for whole ones that are among
-    /// those that `stay`: a controller that was away finds several and commits the newest first. Says whether this is the newest.
+    /// Records a commit. Older attempts are dropped, except complete ones in `stay`: a controller that was away finds
+    /// several complete attempts and commits the newest first. Returns true if this is the newest checkpoint.
     pub fn committed(&mut self, at: Timestamp, generation: Generation, step: Step, stay: &[CheckpointId]) -> bool {
         let shards = self.attempts.images(generation, step).cloned().unwrap_or_default();
         let stall_ms = self.stall_ms.remove(&(generation, step)).unwrap_or_default();
@@ -207,7 +206,7 @@ impl Checkpoints {
         let known = |known: &CheckpointView| (known.step, known.generation) >= (step, generation);
         let place = self.committed.iter().position(known).unwrap_or(self.committed.len());
         let again = self.committed.get(place).is_some_and(|known| known.step == step);
-        // One that nobody was waiting for, older than what exists, is of no use to anybody.
+        // An older checkpoint without a recorded attempt serves no purpose.
         if again || late && shards.is_empty() {
             return false;
         }
@@ -230,7 +229,7 @@ impl Checkpoints {
         !late
     }
 
-    /// Forgets the oldest checkpoints that retention does not keep, and who waited how long for all but the newest.
+    /// Drops the oldest checkpoints that retention does not keep, and the stalls of all but the newest.
     fn limit_committed(&mut self, stay: &[CheckpointId]) {
         let newest = self.committed.len().saturating_sub(STALLS_SHOWN);
         for view in &mut self.committed[..newest] {
@@ -248,7 +247,7 @@ impl Checkpoints {
         });
     }
 
-    /// A later generation has got as far again: checkpoints that it passed over have become pointless.
+    /// Drops passed-over checkpoints once a later generation has reached their step.
     fn forget_overtaken(&mut self, generation: Generation, step: Step) {
         let (committed, suspicions) = (&mut self.committed, &mut self.suspicions);
         let overtaken = |id: &CheckpointId| id.generation < generation && id.step <= step;
@@ -256,7 +255,7 @@ impl Checkpoints {
         suspicions.forget_passed_over(overtaken);
     }
 
-    /// A copy was made, of a rank's image in another node's memory or of all of a checkpoint in the object store.
+    /// Records a copy: an image in another node's memory, or a whole checkpoint in the object store.
     pub fn copied(&mut self, at: Timestamp, generation: Generation, step: Step, tier: CopyTier) {
         let known = self
             .committed
@@ -275,7 +274,7 @@ impl Checkpoints {
                 let early = self.early(generation, step);
                 early.in_parity = early.in_parity.saturating_add(1);
             }
-            // Retention was faster than the way to the store.
+            // Retention removed the checkpoint before the mirror was complete.
             (None, CopyTier::Mirror) => {}
         }
     }
@@ -288,20 +287,20 @@ impl Checkpoints {
         self.early.entry(key).or_default()
     }
 
-    /// A copy could not be made. The checkpoint is none the worse for it.
+    /// Records a failed copy. The checkpoint remains valid.
     pub fn not_copied(&mut self, step: Step, to: &str, reason: &str) {
         self.copies_failed = self.copies_failed.saturating_add(1);
         self.copy_reason = Some(format!("step {step} to {to}: {reason}"));
     }
 
-    /// The manifest could not be written: the attempt is void.
+    /// Records that the manifest could not be written; the attempt is void.
     pub fn refused(&mut self, generation: Generation, step: Step, reason: &str) {
         self.count_void(generation, step, reason);
         self.attempts.void(generation, step);
         self.committing = None;
     }
 
-    /// A shard could not be kept: the attempt is void.
+    /// Records that a shard could not be stored; the attempt is void.
     pub fn failed(&mut self, generation: Generation, step: Step, reason: &str) {
         self.void_shards = self.void_shards.saturating_add(1);
         self.void_reason = Some(format!("step {step}: {reason}"));
@@ -309,14 +308,14 @@ impl Checkpoints {
         self.attempts.void(generation, step);
     }
 
-    /// Counts an attempt that is void, once however many of its shards were lost.
+    /// Counts a void attempt once, regardless of the number of lost shards.
     fn count_void(&mut self, generation: Generation, step: Step, reason: &str) {
         if !self.attempts.is_void(generation, step) {
             self.counts.count_void(step, reason);
         }
     }
 
-    /// What stays of the committed ones, and of the attempts that wait for their turn, by the rules of the job.
+    /// Returns the committed checkpoints and complete attempts that the retention rules keep.
     pub fn stay(
         &self,
         rules: &Retention,
@@ -346,12 +345,12 @@ impl Checkpoints {
         let all = known.chain(waiting).filter(|kept| !passed_over.contains(&kept.id));
         let all: Vec<Kept<CheckpointId>> = all.collect();
         let mut kept: BTreeSet<CheckpointId> = stay(rules, &all).into_keys().collect();
-        // They count for no rule, and may be readable again.
+        // Passed-over checkpoints count for no rule and may become readable again.
         kept.extend(passed_over);
         kept.into_iter().collect()
     }
 
-    /// A committed checkpoint is damaged: no rank starts from it again. Returns whether it was in the list.
+    /// Removes a damaged checkpoint, so that no rank starts from it again. Returns true if it was listed.
     pub fn distrust(&mut self, generation: Generation, step: Step) -> bool {
         self.suspicions.clear(CheckpointId { step, generation });
         let before = self.committed.len();
@@ -360,13 +359,13 @@ impl Checkpoints {
         self.committed.len() < before
     }
 
-    /// Generations before the one that trained last may commit nothing more (RG-3), except a manifest that is being written
-    /// already. That one may, until the next is launched.
+    /// Ends the commit right of generations before the one that trained last (RG-3), except for a manifest that is
+    /// being written. The one that trained last retains it until the next launch.
     pub fn fence(&mut self) {
         self.forget_before(self.trained);
     }
 
-    /// The ranks of a generation are started: those before it may commit nothing more (RG-3).
+    /// Ends the commit right of all generations before the one that is launched (RG-3).
     pub fn launched(&mut self, generation: Generation) {
         self.trained = generation;
         self.forget_before(generation);
@@ -411,7 +410,7 @@ mod tests {
         }
     }
 
-    /// Commits what there is to commit; the steps in their order, and the parent of each.
+    /// Commits every complete attempt; returns the steps in commit order and the parent of each.
     fn commit_all(all: &mut Checkpoints, job: &JobId, rules: &Retention) -> Vec<(u64, Option<u64>)> {
         let mut order = Vec::new();
         let mut next = all.committing.clone();
@@ -432,7 +431,7 @@ mod tests {
             every_steps: Some(60),
             ..Retention::default()
         };
-        // One agent tells all it has, then the other.
+        // All shards of one agent arrive before those of the other.
         for rank in 0..2 {
             for step in (10..=300).step_by(10) {
                 all.durable(&job, ONE, seal(rank, step), &rules);
@@ -452,7 +451,8 @@ mod tests {
         assert!(all.durable(&job, ONE, seal(0, 300), &rules).is_none(), "told again");
     }
 
-    /// RG-2: the unreadable one is kept until a later generation has got as far again, and counts for no rule meanwhile.
+    /// RG-2: an unreadable checkpoint is retained until a later generation has reached its step, and counts for no rule
+    /// meanwhile.
     #[test]
     fn a_checkpoint_that_is_passed_over_stays_until_it_is_overtaken() {
         let (job, mut all) = (JobId::from("llm"), Checkpoints::default());

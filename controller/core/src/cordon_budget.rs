@@ -1,28 +1,28 @@
-//! How many nodes verdicts may take out of use (RG-6): a budget over live nodes, and a rate breaker.
+//! Cordon budget (RG-6): a limit over live nodes, and a rate breaker for automatic cordons.
 
 use rankguard_model::Timestamp;
 
 use crate::State;
 
-/// Decision rules from which on [`CordonBudget`] counts live nodes; see [`crate::Policy::rules`].
+/// Rules version from which on [`CordonBudget`] counts live nodes; see [`crate::Policy::rules`].
 const SINCE_RULES: u32 = 1;
 
-/// What verdicts may cordon at one moment.
+/// Limit and use of the cordon budget at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CordonBudget {
-    /// Nodes that may be cordoned at one time, and automatically within one window; at least one.
+    /// Limit of cordoned nodes, and of automatic cordons within the rate window; at least 1.
     pub limit: usize,
-    /// Nodes that are cordoned, by verdicts or operators.
+    /// Nodes cordoned by verdicts or operators.
     pub cordoned: usize,
-    /// Nodes that are lost and not cordoned.
+    /// Lost nodes that are not cordoned.
     pub lost: usize,
-    /// Automatic cordons within the window.
+    /// Automatic cordons within the rate window.
     pub recent: usize,
 }
 
 impl CordonBudget {
-    /// Why no further node may be cordoned; absent where one may. A first cordon is allowed beside lost nodes: a node that is
-    /// away was not taken out of use by a verdict.
+    /// Returns the reason why no further node may be cordoned, or `None`. A first cordon is allowed beside lost nodes,
+    /// because no verdict took those out of use.
     pub fn refusal(&self) -> Option<String> {
         let Self {
             limit,
@@ -48,7 +48,7 @@ impl CordonBudget {
 }
 
 impl State {
-    /// The budget at a moment.
+    /// Returns the cordon budget at a time.
     pub fn cordon_budget(&self, at: Timestamp) -> CordonBudget {
         let fleet = &self.fleet;
         if self.rules < SINCE_RULES {

@@ -1,4 +1,4 @@
-//! Everything that can happen.
+//! Events: the inputs of the decision core.
 
 use rankguard_checkpoint_schedule::twins::Difference;
 use rankguard_faults::CatalogueFile;
@@ -8,220 +8,191 @@ use rankguard_model::{
 };
 use serde::{Deserialize, Serialize};
 
-/// An event with its moment on the controller's clock. This is what the journal holds.
+/// Event with its time on the controller's clock; the entry type of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stamped {
-    /// When the controller took notice of it.
+    /// Time at which the controller received it.
     pub at: Timestamp,
-    /// What happened.
     pub event: Event,
 }
 
-/// Something that happened.
+/// Input of the decision core.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Event {
-    /// The controller began to run, on an empty or a replayed state.
+    /// The controller started, on an empty or a replayed state.
     ControllerStarted,
-    /// The start of the controller has a name, under which agents remember its journal and its generations.
+    /// A controller start received its id, under which agents record its journal and its generations.
     LifeBegan {
-        /// Random, never 0.
+        /// Random id, never 0.
         life: u64,
         /// Entries that the journal had before.
         position: u64,
     },
-    /// An agent knows entries of a journal that are not in this one: it was restored from a copy, or is another journal.
+    /// An agent knows journal entries that this journal lacks: it was restored from a copy, or is another journal.
     JournalDiffers {
-        /// The agent's node.
+        /// Node of the agent.
         node: NodeId,
-        /// The newest entry that it knows of.
+        /// Newest entry that the agent knows.
         mark: JournalMark,
     },
     /// An agent opened a session.
     NodeJoined {
-        /// What it says of its node.
+        /// Description of the node by its agent.
         info: NodeInfo,
     },
-    /// Nothing was heard of a node for longer than the silence limit.
+    /// A node sent nothing for longer than the silence limit.
     NodeFellSilent {
-        /// Which one.
         node: NodeId,
-        /// When it last spoke.
+        /// Time of its last message.
         last_heard: Timestamp,
     },
-    /// The session of an agent ended and no other has begun: its process, its node or the way to it may be gone.
+    /// The session of an agent ended and no other has begun: the process, the node or the network may have failed.
     SessionEnded {
-        /// Its node.
         node: NodeId,
     },
-    /// Verdicts rest on other files from now on, besides the built-in ones.
+    /// Verdicts use other catalogue files from now on, in addition to the built-in ones.
     CatalogueGiven {
-        /// All of them.
+        /// All additional files.
         files: Vec<CatalogueFile>,
     },
-    /// A node reported something; each sequence number arrives here once.
+    /// A node reported evidence; each sequence number arrives here once.
     EvidenceArrived {
-        /// What it reported.
         evidence: Evidence,
     },
     /// A user submitted a job.
     JobSubmitted {
-        /// What was asked for.
         spec: JobSpec,
-        /// Its claim of its checkpoint folder; absent without checkpoints, and in journals of before there were claims.
+        /// Claim of the checkpoint folder; absent without checkpoints, and in journals from before claims existed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         claim: Option<Box<StoreClaim>>,
     },
-    /// A user asked for a job to end.
+    /// A user cancelled a job.
     JobCancelled {
-        /// Which one.
         job: JobId,
     },
     /// The manifest is on disk: the checkpoint exists (RG-1).
     ManifestCommitted {
-        /// Its job.
         job: JobId,
-        /// Its step.
         step: Step,
-        /// The generation that wrote it.
+        /// Generation that wrote it.
         generation: Generation,
-        /// Replicas in it that must be equal and are not, the first few.
+        /// Replicas that must be equal and differ, the first few.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         differing: Vec<Difference>,
     },
     /// The manifest could not be written; older checkpoints are untouched.
     ManifestRefused {
-        /// Its job.
         job: JobId,
-        /// Its step.
         step: Step,
-        /// The generation that wrote it.
+        /// Generation that wrote it.
         generation: Generation,
-        /// Why.
         reason: String,
     },
-    /// What stands in a store of the work of an ended generation.
+    /// The controller listed the shards of an ended generation in a store.
     ShardsFound {
-        /// Its job.
         job: JobId,
-        /// The generation that acts now.
+        /// Generation that acts now.
         generation: Generation,
-        /// Shards that are whole, with their indexes.
+        /// Complete shards, with their indexes.
         seals: Vec<ShardSeal>,
-        /// The newest generation that has written there.
+        /// Newest generation that wrote to the folder.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         newest: Option<Generation>,
-        /// Why there may be more.
+        /// Cause of an incomplete listing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         problem: Option<String>,
     },
-    /// What the controller read of a checkpoint that a node has reported damaged.
+    /// The controller read a checkpoint that a node reported as damaged.
     CheckpointChecked {
-        /// Its job.
         job: JobId,
-        /// Its step.
         step: Step,
-        /// The generation that wrote it.
+        /// Generation that wrote it.
         generation: Generation,
-        /// What was found.
         finding: CheckFinding,
     },
-    /// A timer that [`crate::Action::SetTimer`] asked for is due.
+    /// A timer of [`crate::Action::SetTimer`] is due.
     TimerFired {
-        /// Which one.
         timer: Timer,
     },
-    /// An operator took a node out of use.
+    /// An operator cordoned a node.
     NodeCordoned {
-        /// Which one.
         node: NodeId,
-        /// Why.
         reason: String,
     },
-    /// An operator wants a node empty: it takes no more work, and its job moves after its next checkpoint.
+    /// An operator drained a node: it takes no more work, and its job moves after its next checkpoint.
     NodeDrained {
-        /// Which one.
         node: NodeId,
-        /// Why.
         reason: String,
     },
-    /// An operator wants a node forgotten that has gone for good.
+    /// An operator removed the record of a node that is gone for good.
     NodeForgotten {
-        /// Which one.
         node: NodeId,
     },
-    /// A person noted something about a case.
+    /// An operator added a note to a case.
     CaseNoted {
-        /// Which one.
         case: CaseId,
-        /// The note; its time is that of the event.
+        /// Note; its time is that of the event.
         note: CaseNote,
     },
-    /// An operator gave a node back.
+    /// An operator lifted the cordon of a node.
     NodeUncordoned {
-        /// Which one.
         node: NodeId,
     },
-    /// The journal was begun under older decision rules, and newer ones hold from now on.
+    /// A journal that began under older decision rules adopts newer ones from here on.
     RulesAdopted {
-        /// Their version, see [`crate::Policy::rules`].
+        /// Rules version, see [`crate::Policy::rules`].
         rules: u32,
     },
 }
 
-/// What a second reader found of a checkpoint.
+/// Result of the controller's own read of a checkpoint that was reported as damaged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "finding", rename_all = "kebab-case")]
 pub enum CheckFinding {
-    /// What was reported damaged is as committed.
+    /// The reported place is intact.
     Intact,
-    /// It is damaged, by two reads.
+    /// The place is damaged, confirmed by two reads.
     Damaged {
-        /// The place, and what is wrong there.
+        /// Place and kind of the damage.
         what: String,
     },
-    /// It could not be read, which proves nothing.
+    /// The place could not be read, which proves nothing.
     Unavailable {
-        /// Why.
         reason: String,
     },
 }
 
-/// What a timer is for. Setting one again replaces it.
+/// Purpose of a timer. A timer that is set again replaces the earlier one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "timer", rename_all = "kebab-case")]
 pub enum Timer {
-    /// A failure's evidence has settled.
+    /// The evidence of a failure has settled.
     Settle,
-    /// A job's current phase has lasted as long as it may.
+    /// The current phase of a job has reached its time limit.
     PhaseDeadline {
-        /// The job.
         job: JobId,
-        /// The generation whose phase it is.
+        /// Generation of the phase.
         generation: Generation,
     },
     /// A pending job has waited long enough for its full size and may start smaller.
     Gather {
-        /// The job.
         job: JobId,
     },
-    /// It may be that no rank of a job moves any more, or has not for too long.
+    /// A check is due for a job of which ranks are silent.
     Hang {
-        /// The job.
         job: JobId,
-        /// The generation whose ranks are silent.
+        /// Generation of the silent ranks.
         generation: Generation,
     },
-    /// A job may take in nodes that came back.
+    /// A job may grow onto nodes that came back.
     Grow {
-        /// The job.
         job: JobId,
     },
-    /// A node must have confirmed by now that old ranks ended.
+    /// A node's fence confirmation is due.
     Fence {
-        /// The node.
         node: NodeId,
     },
-    /// Nodes that departed long ago are forgotten.
+    /// Nodes that have been lost for long may be removed.
     Forget,
 }

@@ -1,27 +1,27 @@
-//! Ranks that may still run on a node although their job has moved on, and what the controller asks about them.
+//! Fence requests: ranks that may still run on a node although their job has moved on (RG-3).
 
 use rankguard_model::{CaseId, Generation, NodeState, Timestamp, UnconfirmedNode};
 use serde::{Deserialize, Serialize};
 
 use crate::{Node, Policy};
 
-/// One job's ranks on one node that must end before the node takes work.
+/// Ranks of one job on one node that must end before the node takes work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FenceRequest {
     /// Ranks of the job below this generation must end.
     pub generation: Generation,
-    /// Since when the confirmation is missing.
+    /// Time since which the confirmation is missing.
     pub since: Timestamp,
-    /// Whether the agent had [`Policy::fence_ms`] for its answer and gave none.
+    /// True if the agent did not answer within [`Policy::fence_ms`].
     pub overdue: bool,
     /// Processes that the agent reported it could not end.
     pub left: Vec<String>,
-    /// The case that records how many processes were ended.
+    /// Case that records the number of ended processes.
     pub case: Option<CaseId>,
 }
 
 impl FenceRequest {
-    /// A request whose confirmation is missing from now on.
+    /// Creates a request; its confirmation is missing from `since` on.
     pub fn new(generation: Generation, since: Timestamp, case: Option<CaseId>) -> Self {
         Self {
             generation,
@@ -32,7 +32,7 @@ impl FenceRequest {
         }
     }
 
-    /// Takes in a later request for the same job and node.
+    /// Merges a later request for the same job and node; the higher generation applies.
     pub fn raise(&mut self, later: Self) {
         if later.generation > self.generation {
             let since = self.since;
@@ -40,7 +40,7 @@ impl FenceRequest {
         }
     }
 
-    /// The request as an operator sees it.
+    /// Returns the view for operators.
     pub(crate) fn view(&self, at: Timestamp, node: &Node, policy: &Policy) -> UnconfirmedNode {
         let (state, lease) = (node.state(), node.info.lease_ms);
         let reason = if let (NodeState::Lost, Some(since)) = (state, node.lost_since) {
@@ -71,7 +71,7 @@ impl FenceRequest {
             since: self.since,
             reason,
             left: self.left.clone(),
-            // Ranks that are killed have as long to die as a fence may take.
+            // Killed ranks may take as long to die as a fence may take.
             is_lease_over: node.lost_since.is_some_and(|since| {
                 let limit = i64::try_from(lease.saturating_add(policy.fence_ms)).unwrap_or(i64::MAX);
                 lease > 0 && at.millis_since(since) > limit
@@ -80,7 +80,7 @@ impl FenceRequest {
     }
 }
 
-/// Milliseconds as seconds without needless digits.
+/// Converts milliseconds to seconds; the float prints without trailing zeros.
 fn seconds(millis: u64) -> f64 {
     millis as f64 / 1e3
 }

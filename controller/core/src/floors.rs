@@ -1,30 +1,30 @@
-//! Generation floors: numbers that nodes were ordered and that no job may be given again (RG-3).
+//! Generation floors: numbers that nodes have received in orders and that no job may be given again (RG-3).
 
 use std::collections::BTreeMap;
 
 use rankguard_model::{Generation, JobId};
 use serde::{Deserialize, Serialize};
 
-/// Jobs with a floor; beyond it the lowest floors are forgotten. Agents report theirs at every join and refuse what lies
-/// below, so a forgotten one costs a refused order.
+/// Jobs with a floor; beyond it the lowest floors are dropped. Agents report theirs at every join and refuse orders
+/// below, so a dropped floor costs one refused order.
 const JOBS_MAX: usize = 4_096;
 
-/// Highest number that a node may report. Numbers count restarts of one job, so a higher one is no count.
+/// Highest number that a node may report. Generations count restarts of one job, so a higher number is not plausible.
 const GENERATION_MAX: Generation = Generation(1 << 40);
 
-/// The newest generation of each job that a node has reported.
+/// Newest generation that a node has reported, by job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GenerationFloors {
     floors: BTreeMap<JobId, Generation>,
 }
 
 impl GenerationFloors {
-    /// The newest reported generation of a job; 0 where none is known.
+    /// Returns the newest reported generation of a job; 0 if unknown.
     pub fn of(&self, job: &JobId) -> Generation {
         self.floors.get(job).copied().unwrap_or_default()
     }
 
-    /// Raises the floor of a job. False where the number cannot be a count of restarts; then nothing changes.
+    /// Raises the floor of a job. Returns false and changes nothing if the number is above [`GENERATION_MAX`].
     pub(crate) fn raise(&mut self, job: &JobId, generation: Generation) -> bool {
         if generation > GENERATION_MAX {
             return false;

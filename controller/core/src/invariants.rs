@@ -1,4 +1,5 @@
-//! Sentences that hold after every event. Random walks and the simulator check them; live controllers may.
+//! Invariants of the state that hold after every event. Random walks and the simulator check them; live controllers
+//! may.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +9,18 @@ use rankguard_model::{CaseState, Entity, JobId, NodeId, Role};
 use crate::state::placed;
 use crate::{Job, Phase, Plan, State};
 
-/// A sentence that does not hold.
+/// Violation of an invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The sentence.
+    /// Name of the invariant.
     pub invariant: &'static str,
-    /// Where it fails.
+    /// Place of the violation.
     pub detail: String,
 }
 
 type Check = fn(&State) -> Option<String>;
 
-/// The sentences, each with its check.
+/// All invariants, each with its check.
 pub const INVARIANTS: &[(&str, Check)] = &[
     ("no_node_serves_two_jobs", no_node_serves_two_jobs),
     ("ranks_are_numbered_without_gaps", ranks_are_numbered_without_gaps),
@@ -47,7 +48,7 @@ pub const INVARIANTS: &[(&str, Check)] = &[
     ("generations_lie_above_their_floors", generations_lie_above_their_floors),
 ];
 
-/// Everything that does not hold; empty when all is well.
+/// Returns all violations.
 pub fn check(state: &State) -> Vec<Violation> {
     INVARIANTS
         .iter()
@@ -59,7 +60,7 @@ fn living(state: &State) -> impl Iterator<Item = &Job> {
     state.jobs.values().filter(|job| !job.is_over())
 }
 
-/// RG-3: two jobs on a node would fence each other's ranks.
+/// RG-3: two jobs on one node would fence each other's ranks.
 fn no_node_serves_two_jobs(state: &State) -> Option<String> {
     let mut owner: BTreeMap<&NodeId, &Job> = BTreeMap::new();
     for job in living(state) {
@@ -107,8 +108,8 @@ fn every_waiting_phase_has_a_timer(state: &State) -> Option<String> {
     })
 }
 
-/// RG-6: a wrong diagnosis cannot empty the cluster. Nodes may be lost after a cordon, so the widest limit at which one of
-/// the cordons was made counts.
+/// RG-6: a wrong diagnosis cannot empty the cluster. Nodes may be lost after a cordon, so the largest limit recorded
+/// with one of the cordons applies.
 fn cordons_stay_within_the_budget(state: &State) -> Option<String> {
     let cordons = state.fleet.iter().filter_map(|(_, node)| node.cordon.as_ref());
     let limits: Vec<usize> = cordons
@@ -119,7 +120,7 @@ fn cordons_stay_within_the_budget(state: &State) -> Option<String> {
     (used > limit).then(|| format!("{used} nodes are cordoned by verdicts, {limit} may be"))
 }
 
-/// RG-6: failures restart a job only so often without a checkpoint in between.
+/// RG-6: the number of restarts without a checkpoint in between is limited.
 fn restarts_stay_within_the_budget(state: &State) -> Option<String> {
     let over = |job: &&Job| job.fruitless > job.spec.max_restarts;
     let job = state.jobs.values().find(over)?;
@@ -129,7 +130,7 @@ fn restarts_stay_within_the_budget(state: &State) -> Option<String> {
     ))
 }
 
-/// RG-3, RG-9: a live node that is fenced takes no work, and its answer has a deadline.
+/// RG-3, RG-9: a live node with open fences takes no work, and its answer has a deadline.
 fn every_fence_has_a_deadline(state: &State) -> Option<String> {
     state.fleet.iter().find_map(|(name, node)| {
         let fencing = node.lost_since.is_none() && !node.fences.is_empty();
@@ -141,7 +142,7 @@ fn every_fence_has_a_deadline(state: &State) -> Option<String> {
     })
 }
 
-/// RG-3: the commit right belongs to the generation that acts, or, before its ranks start, to the one whose ranks ended.
+/// RG-3: the commit right belongs to the generation that acts or, before its ranks start, to the one that trained last.
 fn one_generation_may_commit(state: &State) -> Option<String> {
     state.jobs.values().find_map(|job| {
         let committable = job.committable()?;
@@ -160,7 +161,7 @@ fn one_generation_may_commit(state: &State) -> Option<String> {
     })
 }
 
-/// RG-7: the first cause of a case is never a cascade, and nobody is blamed for noise.
+/// RG-7: the first cause of a case is never a cascade or noise.
 fn a_cascade_is_never_blamed(state: &State) -> Option<String> {
     state.cases.all().values().find_map(|case| {
         let first = case.verdict.first_cause.as_ref()?;
@@ -176,7 +177,7 @@ fn a_cascade_is_never_blamed(state: &State) -> Option<String> {
     })
 }
 
-/// RG-1: what was committed stays, and newer ones come after it.
+/// RG-1: committed checkpoints are listed in the order of their steps.
 fn checkpoints_are_committed_in_order(state: &State) -> Option<String> {
     state.jobs.values().find_map(|job| {
         let pair = job
@@ -191,7 +192,7 @@ fn checkpoints_are_committed_in_order(state: &State) -> Option<String> {
     })
 }
 
-/// One failure is one case: whatever a generation's end brings belongs together.
+/// A failure is one case: all evidence about the end of a generation belongs together.
 fn a_generation_has_at_most_one_open_case(state: &State) -> Option<String> {
     let mut open = BTreeMap::new();
     let cases = state.cases.all().values().filter(|case| case.state == CaseState::Open);
@@ -203,7 +204,7 @@ fn a_generation_has_at_most_one_open_case(state: &State) -> Option<String> {
     None
 }
 
-/// RG-3: no generation acts under a number that a node was ordered before.
+/// RG-3: no generation acts under a number that a node has received in an order before.
 fn generations_lie_above_their_floors(state: &State) -> Option<String> {
     let acts = |job: &&Job| !matches!(job.phase, Phase::Pending { .. });
     living(state).filter(acts).find_map(|job| {
@@ -212,7 +213,7 @@ fn generations_lie_above_their_floors(state: &State) -> Option<String> {
     })
 }
 
-/// RG-3: a checkpoint is called of nobody but the ranks that act.
+/// RG-3: checkpoint calls go only to the generation that acts.
 fn calls_are_of_the_generation_that_acts(state: &State) -> Option<String> {
     living(state).find_map(|job| {
         let stale = job.calls.open().iter().find(|word| word.generation != job.generation)?;
@@ -223,7 +224,7 @@ fn calls_are_of_the_generation_that_acts(state: &State) -> Option<String> {
     })
 }
 
-/// RG-10.
+/// RG-10: every case that is not open states what clears it.
 fn every_case_says_what_clears_it(state: &State) -> Option<String> {
     let silent = |case: &&rankguard_model::Case| case.state != CaseState::Open && case.clears.is_empty();
     state
@@ -234,7 +235,7 @@ fn every_case_says_what_clears_it(state: &State) -> Option<String> {
         .map(|case| format!("case {} does not", case.id))
 }
 
-/// What diagnosis is lent is what the jobs are.
+/// The context of diagnosis matches the jobs.
 fn diagnosis_knows_where_jobs_run(state: &State) -> Option<String> {
     let has_case_ends = state.has_case_ends();
     let placed = |(name, job): (&JobId, &Job)| Some((name.clone(), placed(job, has_case_ends)?));
@@ -243,13 +244,13 @@ fn diagnosis_knows_where_jobs_run(state: &State) -> Option<String> {
     (context != state.context).then(differs)
 }
 
-/// What a case of a job says of machines is of nodes that a generation of the job had.
+/// Findings about machines in a job's case concern nodes of the job's generations.
 fn cases_rest_on_machines_in_use(state: &State) -> Option<String> {
     let cases = state.has_case_ends().then(|| state.cases.all().values());
     cases.into_iter().flatten().find_map(|case| {
         let (job, generation) = (case.job.as_ref()?, case.generation?);
         let plans: Vec<&Plan> = state.plans.values().filter(|plan| plan.job == *job).collect();
-        // Of a plan that was forgotten nothing is known.
+        // Plans that were removed give no information.
         plans.iter().find(|plan| plan.generation == generation)?;
         let had = |node: &NodeId| plans.iter().any(|plan| plan.nodes.contains(node));
         let stray = case.findings.iter().find(|finding| match &finding.entity {
@@ -261,7 +262,7 @@ fn cases_rest_on_machines_in_use(state: &State) -> Option<String> {
     })
 }
 
-/// What a person cleared is in no case that was opened later.
+/// Evidence that an operator cleared is in no case that was opened later.
 fn cases_rest_on_nothing_cleared(state: &State) -> Option<String> {
     state.cases.all().values().find_map(|case| {
         let stale = case.findings.iter().find(|finding| match &finding.entity {

@@ -1,4 +1,4 @@
-//! Jobs and their lives.
+//! Jobs and their life cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,42 +22,39 @@ use crate::progress_mark::ProgressMark;
 use crate::rhythm::Rhythm;
 use crate::tempo::Tempo;
 
-/// Progress points kept for reports; beyond it every second one is forgotten, so that the whole run stays visible.
+/// Progress points retained for reports; beyond it every second one is dropped, so that the whole run remains visible.
 const PROGRESS_POINTS_MAX: usize = 4_096;
-/// Spans kept for reports; beyond it the oldest are forgotten.
+/// Spans retained for reports; beyond it the oldest are dropped.
 const SPANS_MAX: usize = 4_096;
 
-/// Where a job stands, with what that stage waits for.
+/// Life-cycle phase of a job, with the state of that phase.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "kebab-case")]
 pub enum Phase {
-    /// `Pending => (Fencing | Stopped)`: it waits for nodes.
+    /// `Pending => (Fencing | Stopped)`: the job waits for nodes.
     Pending {
-        /// What is missing, in words.
+        /// Missing condition, in words.
         missing: String,
-        /// It may start with fewer nodes than its most.
+        /// True if the job may start with fewer nodes than its maximum.
         gathered: bool,
     },
     /// `Fencing => (Adopting | Launching | Fencing of a later generation | Stopped)`: old ranks are being ended.
     Fencing {
         /// Nodes that have not answered.
         waiting: BTreeSet<NodeId>,
-        /// The rendezvous port on the first node, once reserved.
+        /// Rendezvous port on the first node, once reserved.
         port: Option<u16>,
     },
-    /// `Adopting => (Launching | Fencing of a later generation | Stopped)`: what the last generation has sealed is brought to
-    /// a commit.
+    /// `Adopting => (Launching | Fencing of a later generation | Stopped)`: complete checkpoints of the last generation
+    /// are committed.
     Adopting {
-        /// The rendezvous port.
         port: u16,
-        /// How far that is.
         stage: Adoption,
     },
     /// `Launching => (Starting | Fencing | Stopped)`: ranks are being started.
     Launching {
         /// Ranks that have not started.
         waiting: BTreeSet<Rank>,
-        /// The rendezvous port.
         port: u16,
     },
     /// `Starting => (Running | Fencing | Finished | Stopped)`: ranks load and make their first step.
@@ -66,93 +63,89 @@ pub enum Phase {
     Running,
     /// All ranks completed.
     Finished,
-    /// It was stopped for good.
+    /// The job was stopped for good.
     Stopped {
-        /// Why, for the user.
+        /// Reason for the user.
         reason: String,
     },
 }
 
-/// One job.
+/// State of one job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// What was asked for.
     pub spec: JobSpec,
-    /// Where it stands.
     pub phase: Phase,
-    /// The generation that may act; 0 before the first plan.
+    /// Current generation; 0 before the first plan.
     pub generation: Generation,
-    /// The plan of that generation.
+    /// Plan of the current generation.
     pub plan: Option<Plan>,
-    /// When the phase must have ended, if it waits.
+    /// Deadline of the current phase, if it has one.
     pub deadline: Option<Timestamp>,
-    /// Ranks of this generation that the agents said are running.
+    /// Ranks of this generation that agents reported as started.
     pub running: BTreeSet<Rank>,
-    /// Processes and restore points of its ranks, on which later reports are believed.
+    /// Processes and restore points of its ranks, for the authorisation of later evidence.
     pub launch_record: LaunchRecord,
-    /// Ranks of this generation that ended well.
+    /// Ranks of this generation that exited with code 0.
     pub completed: BTreeSet<Rank>,
-    /// Newest step any generation reported.
+    /// Newest step that any generation reported.
     pub step: Option<Step>,
-    /// Newest step this generation reported, before a failure it is what will be lost.
+    /// Newest step that this generation reported; at a failure, the difference to the checkpoint is lost.
     pub generation_step: Option<Step>,
-    /// The run that its checkpoint folder belongs to.
+    /// Run that owns its checkpoint folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
-    /// The checkpoint that this attempt of the run started from.
+    /// Checkpoint from which this attempt of the run started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_from: Option<RunStart>,
-    /// Its checkpoints.
     pub checkpoints: Checkpoints,
-    /// Steps that were called, besides those of the rule.
+    /// Called steps, in addition to those of the interval rule.
     pub calls: Calls,
-    /// What decides how often it checkpoints.
+    /// Inputs of the checkpoint interval.
     pub rhythm: Rhythm,
-    /// How often each failure signature was answered by a retry.
+    /// Retries by failure signature.
     pub retries: BTreeMap<String, u32>,
-    /// Restarts after failures since the last committed checkpoint: however different the failures look, work that is
-    /// always lost again is not worth its GPU hours.
+    /// Restarts after failures since the last committed checkpoint. The limit holds across different failures: work
+    /// that is lost every time is not worth its GPU hours.
     pub fruitless: u32,
-    /// Progress that refills both.
+    /// Progress that refills `retries` and `fruitless`.
     #[serde(default)]
     pub progress_mark: ProgressMark,
     /// Signs of life of this generation besides steps.
     #[serde(default)]
     pub activity: JobActivity,
-    /// The checkpoint that is called before it takes in more nodes.
+    /// Pending growth onto more nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growth: Option<Growth>,
-    /// Step at which it began to wait for nodes while its ranks ran on, see [`crate::brain`].
+    /// Step at which the job began to wait for nodes while its ranks ran on, see [`crate::brain`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_since_step: Option<Step>,
-    /// What the nodes of the coming generation said when they were asked.
+    /// Preflight results of the nodes of the coming generation.
     pub answers: Answers,
-    /// Nodes that were found not to have what it needs.
+    /// Nodes that failed preflight for this job.
     pub refused: BTreeSet<NodeId>,
-    /// How often each node has moved it to another generation ([`crate::GenerationFloors`]).
+    /// Number of times each node has moved the job to another generation ([`crate::GenerationFloors`]).
     pub floor_raises: BTreeMap<NodeId, u32>,
-    /// How often what stood in its store has.
+    /// Number of times the content of its store has moved the job to another generation.
     pub store_raises: u32,
-    /// Its ranks that are silent although they live.
+    /// Ranks that are silent although their processes live.
     pub hang: Hang,
-    /// How long the steps of its ranks take.
+    /// Step times of its ranks.
     pub tempo: Tempo,
-    /// What the ranks of this generation loaded, by tier.
+    /// Bytes that the ranks of this generation restored, by tier.
     pub restored: RestoreBytes,
-    /// The case that is being recovered from.
+    /// Case from which the job is recovering.
     pub case: Option<CaseId>,
-    /// Thinned progress, oldest first.
+    /// Thinned progress points, oldest first.
     pub progress: Vec<ProgressPoint>,
-    /// States of ranks over time.
+    /// State spans of its ranks.
     pub spans: Vec<Span>,
-    /// When it was submitted.
     pub submitted_at: Timestamp,
-    /// When it finished or stopped.
+    /// Time at which it finished or was stopped.
     pub ended_at: Option<Timestamp>,
 }
 
 impl Job {
-    /// A job that was just submitted, and what is believed of failures.
+    /// Creates a submitted job; `rates` are the prior failure rates.
     pub fn new(spec: JobSpec, at: Timestamp, rates: Rates) -> Self {
         let every = spec.checkpoint.as_ref().map_or(0, |policy| policy.every_steps);
         Self {
@@ -195,13 +188,14 @@ impl Job {
         }
     }
 
-    /// Whether it has ended, well or not.
+    /// Returns true if the job finished or was stopped.
     pub fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Finished | Phase::Stopped { .. })
     }
 
-    /// The generation whose checkpoints may be committed now: none while old ranks are being ended, the last one before the
-    /// next starts (RG-3). Of a job that has finished its own: agents write what ranks sealed after those have exited.
+    /// Returns the generation that may commit checkpoints now (RG-3): none while old ranks are being ended, the last
+    /// one before the next starts. A finished job may still commit its own, because agents write sealed shards after
+    /// the ranks have exited.
     pub fn committable(&self) -> Option<Generation> {
         match self.phase {
             Phase::Fencing { .. } => None,
@@ -215,23 +209,23 @@ impl Job {
         }
     }
 
-    /// Whether its ranks work and no generation of it has reported a step.
+    /// Returns true if the job is running and no generation has reported a step.
     pub fn reports_no_steps(&self) -> bool {
         matches!(self.phase, Phase::Running) && self.step.is_none()
     }
 
-    /// Nodes of its generation, in group order.
+    /// Returns the nodes of its generation, in group order.
     pub fn nodes(&self) -> &[NodeId] {
         self.plan.as_ref().map_or(&[], |plan| &plan.nodes)
     }
 
-    /// The nodes of the ranks of its generation.
+    /// Returns the node of each rank of its generation.
     pub(crate) fn places(&self) -> BTreeMap<Rank, NodeId> {
         let placements = self.plan.iter().flat_map(Plan::placements);
         placements.map(|place| (place.rank, place.node)).collect()
     }
 
-    /// What an operator sees.
+    /// Returns the state for operators.
     pub fn state(&self) -> JobState {
         match &self.phase {
             Phase::Pending { .. } => JobState::Pending,
@@ -245,7 +239,7 @@ impl Job {
         }
     }
 
-    /// Remembers a step for reports.
+    /// Records a step for reports.
     pub fn record_progress(&mut self, point: ProgressPoint) {
         if self.progress.len() >= PROGRESS_POINTS_MAX {
             let mut keep = false;
@@ -257,7 +251,7 @@ impl Job {
         self.progress.push(point);
     }
 
-    /// What was measured at a step: the newest report of its generation that is not later.
+    /// Returns the metrics of a step: those of the newest report of its generation that is not later.
     pub fn metrics_at(&self, generation: Generation, step: Step) -> BTreeMap<String, f64> {
         let before = |point: &&ProgressPoint| point.generation == generation && point.step <= step;
         let point = self.progress.iter().rev().find(before);
@@ -267,13 +261,13 @@ impl Job {
             .unwrap_or_default()
     }
 
-    /// What the rules leave of the committed checkpoints, and of those that are about to be.
+    /// Returns the committed checkpoints and complete attempts that retention keeps.
     pub fn stays(&self, policy: &CheckpointPolicy, now: Timestamp) -> Vec<CheckpointId> {
         let metrics = |generation, step| self.metrics_at(generation, step);
         self.checkpoints.stay(&rules(policy), now, metrics)
     }
 
-    /// Begins a stretch of a rank's life; what it did before ends.
+    /// Opens a span of a rank and closes its previous one.
     pub fn open_span(&mut self, at: Timestamp, node: &NodeId, rank: Rank, state: &str) {
         let generation = self.generation;
         self.close_spans(at, |span| span.rank == Some(rank));
@@ -290,7 +284,7 @@ impl Job {
         });
     }
 
-    /// Ends the open stretches that match.
+    /// Closes the open spans that match.
     pub fn close_spans(&mut self, at: Timestamp, which: impl Fn(&Span) -> bool) {
         for span in self.spans.iter_mut().filter(|span| span.to.is_none() && which(span)) {
             span.to = Some(at);
@@ -298,7 +292,7 @@ impl Job {
     }
 }
 
-/// All rules of a job about what stays.
+/// Returns all retention rules of a job.
 pub(crate) fn rules(policy: &CheckpointPolicy) -> Retention {
     Retention {
         last: policy.keep,

@@ -1,30 +1,30 @@
-//! Signs of life of a generation that reports no steps: output of its ranks, time on processors, commits.
+//! Signs of life of a generation that reports no steps: output of its ranks, CPU time, commits.
 
 use std::collections::BTreeMap;
 
 use rankguard_model::{Rank, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Longest times without output or commit for which ranks that only use processors are believed. A rank that waits in a
-/// collective spins, so its time on processors alone proves nothing for ever.
+/// Multiple of the stall limit for which ranks that only use CPU time count as alive. A rank that waits in a collective
+/// spins, so CPU time alone proves no progress.
 const BUSY_LIMITS: u64 = 4;
-/// Longest times between two commits that may pass before their absence is strange.
+/// Multiple of the longest commit interval after which missing commits count as a stall.
 const COMMIT_GAPS: u64 = 4;
 
-/// What an agent sees of a rank between its step marks.
+/// Activity of a rank between its step marks, as its agent observes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RankActivity {
-    /// Neither its output grows nor do its processes use processors.
+    /// No growing output, no CPU time.
     Idle,
-    /// Its processes use processors.
+    /// CPU time, but no growing output.
     Busy,
-    /// Its output grows.
+    /// Growing output of the rank.
     Output,
 }
 
 impl RankActivity {
-    /// The state of this name, as agents report it.
+    /// Parses an activity name from an agent's report.
     pub(crate) fn named(name: &str) -> Option<Self> {
         match name {
             "idle" => Some(Self::Idle),
@@ -40,20 +40,20 @@ impl RankActivity {
 pub struct JobActivity {
     /// Newest report of each rank; agents report only changes.
     ranks: BTreeMap<Rank, RankActivity>,
-    /// When its ranks had been started.
+    /// Time at which all its ranks had started.
     started: Option<Timestamp>,
-    /// First sign of life.
+    /// Time of the first sign of life.
     first: Option<Timestamp>,
-    /// Newest sign that is more than time on processors.
+    /// Time of the newest output or commit.
     newest: Option<Timestamp>,
-    /// Newest commit of this generation.
+    /// Time of the newest commit of this generation.
     committed: Option<Timestamp>,
-    /// Longest time between two commits of this generation, or its start and the first, milliseconds.
+    /// Longest time between two commits of this generation, or from its start to the first, milliseconds.
     commit_gap_ms: u64,
 }
 
 impl JobActivity {
-    /// The ranks of a generation have been started.
+    /// Resets the record at the start of a generation.
     pub(crate) fn start(&mut self, at: Timestamp) {
         *self = Self {
             started: Some(at),
@@ -61,7 +61,7 @@ impl JobActivity {
         };
     }
 
-    /// Takes a report. Returns whether it is the first sign of life.
+    /// Records a report. Returns true if it is the first sign of life.
     pub(crate) fn report(&mut self, at: Timestamp, rank: Rank, activity: RankActivity) -> bool {
         let before = self.ranks.insert(rank, activity);
         if activity == RankActivity::Output || before == Some(RankActivity::Output) {
@@ -73,14 +73,14 @@ impl JobActivity {
         self.first.replace(self.first.unwrap_or(at)).is_none()
     }
 
-    /// The process of a rank has ended: its last report holds no longer.
+    /// Removes the report of a rank after its process has ended.
     pub(crate) fn end_rank(&mut self, at: Timestamp, rank: Rank) {
         if self.ranks.remove(&rank) == Some(RankActivity::Output) {
             self.newest = Some(at);
         }
     }
 
-    /// A checkpoint of this generation was committed.
+    /// Records a commit of this generation.
     pub(crate) fn commit(&mut self, at: Timestamp) {
         if let Some(before) = self.committed.or(self.started) {
             let gap = u64::try_from(at.millis_since(before)).unwrap_or(0);
@@ -91,30 +91,30 @@ impl JobActivity {
         self.first.get_or_insert(at);
     }
 
-    /// Whether it has shown any sign of life.
+    /// Returns true after the first sign of life.
     pub fn has_life(&self) -> bool {
         self.first.is_some()
     }
 
-    /// Whether a rank uses processors or its output grows, as of the newest reports.
+    /// Returns true if, by the newest reports, a rank uses CPU time or its output grows.
     pub(crate) fn is_active(&self) -> bool {
         self.ranks.values().any(|activity| *activity != RankActivity::Idle)
     }
 
-    /// Whether it has committed a checkpoint.
+    /// Returns true if this generation has committed a checkpoint.
     pub fn has_committed(&self) -> bool {
         self.committed.is_some()
     }
 
-    /// Since its first sign of life, milliseconds.
+    /// Returns the time since the first sign of life, milliseconds.
     pub(crate) fn worked_ms(&self, at: Timestamp) -> u64 {
         let worked = self.first.map_or(0, |first| at.millis_since(first));
         u64::try_from(worked).unwrap_or(0)
     }
 
-    /// When the generation counts as hung unless something more is seen of it: `stall_ms` after the newest output or commit,
-    /// four times that while its ranks use processors, and never before four of its own commit intervals. Nothing where its
-    /// output grows now.
+    /// Returns the time from which the generation counts as hung without further activity: `stall_ms` after the newest
+    /// output or commit, [`BUSY_LIMITS`] times that while its ranks use CPU time, and never before [`COMMIT_GAPS`] of
+    /// its own commit intervals. Returns `None` while output grows.
     pub(crate) fn hung_from(&self, stall_ms: u64) -> Option<Timestamp> {
         let best = self.ranks.values().max();
         let limit = match best {

@@ -1,38 +1,38 @@
-//! What was ordered and first reported of the ranks of a job: the basis on which later reports are believed.
+//! Launch record: orders and first reports about the ranks of a job, with which later reports are compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::{Generation, NodeId, Rank, Step};
 use serde::{Deserialize, Serialize};
 
-/// Generations of which the restore points are kept; reports of ranks older than this are recorded without effect.
+/// Generations with retained restore points; reports of ranks of older generations are recorded without effect.
 const GENERATIONS_MAX: usize = 8;
 
-/// Members of a job, process ids and restore points of its ranks.
+/// Image members of a job, process ids and restore points of its ranks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchRecord {
-    /// The process of each rank of the current generation, as its agent reported the start.
+    /// Process id of each rank of the current generation, as its agent reported the start.
     processes: BTreeMap<Rank, u32>,
-    /// Nodes that may read and write images of the job: those of the current generation, and those of the one that trained
-    /// last, in order and without repetition.
+    /// Nodes that may read and write images of the job: those of the current generation and of the one that trained
+    /// last, sorted and without duplicates.
     members: Vec<NodeId>,
-    /// The checkpoints that the ranks of each generation were ordered to load.
+    /// Checkpoints that the ranks of each generation were ordered to load.
     restore_points: BTreeMap<Generation, BTreeSet<(Generation, Step)>>,
 }
 
 impl LaunchRecord {
-    /// A new generation begins: processes of the one before are forgotten.
+    /// Begins a generation: drops the process ids of the previous one and replaces the members.
     pub(crate) fn begin(&mut self, members: BTreeSet<NodeId>) {
         self.processes.clear();
         self.members = members.into_iter().collect();
     }
 
-    /// Nodes that may read and write images of the job.
+    /// Returns the nodes that may read and write images of the job.
     pub(crate) fn members(&self) -> &[NodeId] {
         &self.members
     }
 
-    /// A rank was started as this process.
+    /// Records the process id of a started rank.
     pub(crate) fn started(&mut self, rank: Rank, pid: u32) {
         self.processes.insert(rank, pid);
     }
@@ -45,12 +45,12 @@ impl LaunchRecord {
         }
     }
 
-    /// The process of a rank of the current generation.
+    /// Returns the process id of a rank of the current generation.
     pub(crate) fn process_of(&self, rank: Rank) -> Option<u32> {
         self.processes.get(&rank).copied()
     }
 
-    /// The checkpoints that ranks of a generation were ordered to load.
+    /// Returns the checkpoints that ranks of a generation were ordered to load.
     pub(crate) fn restored_from(&self, generation: Generation) -> Option<&BTreeSet<(Generation, Step)>> {
         self.restore_points.get(&generation)
     }

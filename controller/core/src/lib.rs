@@ -1,12 +1,12 @@
-//! The brain: [`step`] takes the state and one event and gives actions. Nothing else decides.
+//! Decision core of the controller: [`step`] takes the state and one event and returns actions. No other code decides.
 //!
-//! What one must know:
-//! - An [`Event`] is something that happened, an [`Action`] something to do. What became of an action returns as an
-//!   event; nothing else flows back.
-//! - A [`Plan`] is a wanted state of one job: immutable, with a parent and reasons. [`plan_check`] may refuse it before
-//!   anything is done.
-//! - A job walks `Pending > Fencing > Launching > Starting > Running`; a failure leads back to `Fencing` with the next
-//!   generation, or to `Stopped`.
+//! Terms:
+//! - An [`Event`] is an input, an [`Action`] a requested effect. The outcome of an action returns as an event; there is
+//!   no other feedback.
+//! - A [`Plan`] is the wanted state of one job: immutable, with a parent and reasons. [`plan_check`] may refuse it
+//!   before it is carried out.
+//! - A job passes through `Pending > Fencing > Adopting > Launching > Starting > Running`; a failure leads back to
+//!   `Fencing` with the next generation, or to `Stopped`.
 //!
 //! Invariants, checked after every event of a random walk by [`invariants::check`]:
 //! - At most one generation of a job acts (RG-3); commits of a fenced generation are never asked for (RG-1).
@@ -15,8 +15,8 @@
 //! - Every phase that waits has a timer (RG-9).
 //! - Same events, same state, same actions (RG-8): no clock, no randomness, no files, ordered maps throughout.
 //!
-//! Absent on purpose: several controllers sharing one state, priorities between jobs, and placement by topology beyond
-//! "keep ranks where they were".
+//! Not included: several controllers on one state, priorities between jobs, and placement by topology beyond ranks that
+//! remain on their nodes.
 
 mod action;
 pub mod authority;

@@ -1,6 +1,6 @@
-//! Limits of what the state remembers (RG-9): each history has a number, and a rule for what goes when it is reached.
+//! Limits of the histories in the state (RG-9): each history has a limit and a removal rule.
 //!
-//! | history | limit | what goes |
+//! | history | limit | removed |
 //! |---|---|---|
 //! | jobs that are over | [`JOBS_OVER_MAX`], [`JOBS_OVER_AGE`] | the one that ended first; its name remains reserved |
 //! | names of removed jobs | [`JOB_NAMES_MAX`] | the oldest |
@@ -8,10 +8,10 @@
 //! | plans of a job | [`PLANS_PER_JOB_MAX`] | the oldest, except that of the generation that trained last |
 //! | closed cases | [`CASES_CLOSED_MAX`], [`CASES_BYTES_MAX`] | the oldest |
 //! | text of a case | [`CASE_TEXT_BYTES`] | the ends of texts |
-//! | sequence numbers of nodes | [`SEQUENCES_MAX`] | names that are not in the fleet |
+//! | sequence numbers of nodes | [`SEQUENCES_MAX`] | those of nodes that are not in the fleet |
 //! | committed checkpoints of a job | [`COMMITTED_MAX`] | the oldest that retention does not keep |
 //!
-//! Readers of history lift the limits with [`State::without_limits`].
+//! Offline readers lift the limits with [`State::without_limits`].
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,46 +24,42 @@ use crate::{Event, Job, State};
 
 /// Jobs that are over.
 pub(crate) const JOBS_OVER_MAX: usize = 1_000;
-/// How long a job that is over is remembered at most.
+/// Longest time for which a job that is over is retained.
 pub(crate) const JOBS_OVER_AGE: Duration = Duration::from_secs(30 * 86_400);
-/// Failures that are gathered, or were concluded a short while ago.
+/// Drafts of failures, including those concluded a short while ago.
 pub(crate) const DRAFTS_MAX: usize = 1_024;
 /// Names of removed jobs, which cannot be used again.
 pub(crate) const JOB_NAMES_MAX: usize = 100_000;
 /// Progress points, and spans, of a job that is over.
 pub(crate) const POINTS_OVER_MAX: usize = 256;
-/// Plans of one job.
 pub(crate) const PLANS_PER_JOB_MAX: usize = 64;
-/// Cases that ask for nothing more.
+/// Closed and recovered cases.
 pub(crate) const CASES_CLOSED_MAX: usize = 2_000;
-/// Text of all cases that ask for nothing more, bytes.
+/// Text of all closed and recovered cases, bytes.
 pub(crate) const CASES_BYTES_MAX: usize = 32 << 20;
 /// Text of the findings of one case, bytes.
 pub(crate) const CASE_TEXT_BYTES: usize = 256 << 10;
-/// Text of a finding once those before it have used that up, bytes.
+/// Text of each further finding once the limit of the case is used up, bytes.
 const FINDING_TEXT_BYTES: usize = 200;
-/// Nodes whose newest sequence number is remembered.
+/// Nodes with a recorded newest sequence number.
 pub(crate) const SEQUENCES_MAX: usize = 100_000;
-/// Committed checkpoints of one job.
 pub(crate) const COMMITTED_MAX: usize = 512;
-/// Newest checkpoints whose stalls are remembered for each rank.
+/// Newest checkpoints with recorded stalls of each rank.
 pub(crate) const STALLS_SHOWN: usize = 16;
-/// Kinds of failures of one job whose retries are counted.
+/// Failure signatures of one job with counted retries.
 pub(crate) const RETRIES_MAX: usize = 64;
-/// Actions noted in one case.
 pub(crate) const ACTIONS_MAX: usize = 512;
 
-/// What the limits have removed, in numbers.
+/// Counts of entries that the limits removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removed {
-    /// Closed cases.
     pub cases: u64,
     /// Jobs that were over.
     pub jobs: u64,
 }
 
 impl Turn<'_> {
-    /// Removes what is beyond the limits and may have grown by this event. `cases` is how many there were before.
+    /// Applies the limits of histories that this event may have extended. `cases` is the number of cases before it.
     pub(crate) fn limit(&mut self, event: &Event, cases: usize) {
         if self.state.unlimited {
             return;
@@ -101,7 +97,7 @@ impl Turn<'_> {
 }
 
 impl State {
-    /// A history that is longer than it may be, its length and its limit.
+    /// Returns the first history beyond its limit: name, length and limit.
     pub(crate) fn beyond_limits(&self) -> Option<(&'static str, usize, usize)> {
         let over = self.jobs.values().filter(|job| job.is_over()).count();
         let plans = |name: &JobId| self.plans.values().filter(|plan| plan.job == *name).count();
@@ -113,7 +109,7 @@ impl State {
             .filter(|case| case.state != CaseState::Open)
             .count();
         let histories = [
-            // Those that ended since a job was last submitted are not removed yet.
+            // Jobs that ended since the last submission are removed at the next one.
             ("jobs that are over", over, 2 * JOBS_OVER_MAX),
             ("names of removed jobs", self.removed_names.len(), JOB_NAMES_MAX),
             (
@@ -121,7 +117,7 @@ impl State {
                 self.jobs.keys().map(plans).max().unwrap_or(0),
                 PLANS_PER_JOB_MAX + 1,
             ),
-            // A running job holds the case that it recovers from.
+            // A running job refers to the case from which it recovers.
             ("closed cases", closed, CASES_CLOSED_MAX + self.jobs.len() + DRAFTS_MAX),
             ("sequence numbers", self.seen.len(), SEQUENCES_MAX + self.fleet.len()),
             ("spans of nodes", self.node_spans.len(), 4_096),
@@ -149,7 +145,7 @@ impl State {
         }
     }
 
-    /// Keeps the newest plans of a job, and that of the generation whose ranks were started last.
+    /// Retains the newest plans of a job and the plan of the generation that trained last.
     pub(crate) fn limit_plans(&mut self, name: &JobId) {
         if self.unlimited {
             return;
@@ -196,7 +192,7 @@ impl State {
 }
 
 impl Job {
-    /// Keeps less of a job that is over.
+    /// Thins the record of a job that is over.
     fn thin(&mut self) {
         while self.progress.len() > POINTS_OVER_MAX {
             let mut keep = false;
@@ -217,7 +213,7 @@ fn world_size(job: &Job) -> usize {
     job.plan.as_ref().map_or(0, |plan| plan.world_size() as usize)
 }
 
-/// Bytes of the texts of a case.
+/// Returns the bytes of a case's texts.
 pub(crate) fn text_bytes(case: &Case) -> usize {
     let findings = case
         .findings
@@ -231,7 +227,7 @@ pub(crate) fn text_bytes(case: &Case) -> usize {
     findings.sum::<usize>() + reasons.sum::<usize>() + 1_024
 }
 
-/// Cuts texts of findings behind those that use up what a case may have.
+/// Truncates the texts of findings beyond the text limit of a case.
 pub(crate) fn limit_findings(findings: &mut [Finding]) {
     let mut room = CASE_TEXT_BYTES;
     for finding in findings {

@@ -1,44 +1,44 @@
-//! The starts of controllers on one journal, and how a mark that an agent has kept of a journal compares with them.
+//! Starts of controllers on one journal, and their comparison with the journal marks that agents report.
 
 use rankguard_model::JournalMark;
 use serde::{Deserialize, Serialize};
 
-/// Lives that are remembered; the oldest are forgotten first, and marks of them count as known.
+/// Starts that are recorded; the oldest are dropped first, and marks of dropped ones count as known.
 const LIVES_MAX: usize = 256;
-/// Lives of other journals that were announced; the oldest are forgotten first.
+/// Announced starts of other journals; the oldest are dropped first.
 const ANNOUNCED_MAX: usize = 64;
 
-/// One start of a controller.
+/// Start of a controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct ControllerLife {
-    /// Random, never 0.
+    /// Random id, never 0.
     id: u64,
-    /// Entries that the journal had when it began.
+    /// Entries that the journal had at the start.
     from: u64,
 }
 
-/// All starts of controllers on one journal.
+/// Controller starts on one journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ControllerLives {
-    /// The first of them all, which names the journal; 0 before it.
+    /// Journal id: the id of the first start; 0 before it.
     journal: u64,
     lives: Vec<ControllerLife>,
     has_forgotten: bool,
     announced: Vec<u64>,
 }
 
-/// How a journal differs from what an agent knows of one.
+/// Difference between this journal and the one that an agent knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JournalLoss {
-    /// This journal is a restored copy: it ends before an entry that the agent knows of. So many entries are lost where that
-    /// is known.
+    /// This journal is a restored copy: it ends before an entry that the agent knows. Holds the number of lost entries,
+    /// if known.
     RolledBack(Option<u64>),
-    /// The agent was with a controller of another journal.
+    /// The agent was connected to a controller with another journal.
     Replaced,
 }
 
 impl ControllerLives {
-    /// A controller has started on a journal of so many entries.
+    /// Records a controller start on a journal with `from` entries.
     pub(crate) fn begin(&mut self, id: u64, from: u64) {
         if self.journal == 0 {
             self.journal = id;
@@ -50,12 +50,12 @@ impl ControllerLives {
         self.lives.push(ControllerLife { id, from });
     }
 
-    /// The life that lasts; 0 before the first.
+    /// Returns the id of the current start; 0 before the first.
     pub fn current(&self) -> u64 {
         self.lives.last().map_or(0, |life| life.id)
     }
 
-    /// The newest entry of the journal, which has so many. `None` before the first life.
+    /// Returns the mark of the newest entry of a journal with `position` entries; `None` before the first start.
     pub fn mark(&self, position: u64) -> Option<JournalMark> {
         let life = self.lives.last()?.id;
         Some(JournalMark {
@@ -65,7 +65,8 @@ impl ControllerLives {
         })
     }
 
-    /// Compares what an agent knows of a journal with this one. `None` where all of it is in here.
+    /// Compares an agent's mark with this journal. Returns `None` if the journal contains everything that the agent
+    /// knows.
     pub fn compare(&self, mark: &JournalMark) -> Option<JournalLoss> {
         let first = self.lives.first()?;
         if mark.journal != self.journal {
@@ -79,7 +80,7 @@ impl ControllerLives {
         (mark.position > end).then(|| JournalLoss::RolledBack(Some(mark.position - end)))
     }
 
-    /// Whether the loss that this mark shows was announced.
+    /// Returns true if the loss behind this mark was announced.
     pub fn is_announced(&self, mark: &JournalMark) -> bool {
         self.announced.contains(&mark.life)
     }

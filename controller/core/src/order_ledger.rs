@@ -1,21 +1,21 @@
-//! Which orders each node was sent, the newest few: an answer counts only if it answers one of them.
+//! Ledger of the newest orders to each node: an answer counts only if it refers to one of them.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use rankguard_model::{Generation, JobId, NodeId, Order, OrderId};
 use serde::{Deserialize, Serialize};
 
-/// Orders of one node that are remembered. A node answers within seconds or after an absence; an absence longer than this
-/// many orders makes the answer worthless, and it is recorded without effect.
+/// Orders retained per node. A node answers within seconds or after an absence; after an absence of more than this many
+/// orders its answer is recorded without effect.
 const ORDERS_MAX: usize = 64;
 
-/// The newest orders of every node.
+/// Newest orders to every node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderLedger {
     nodes: BTreeMap<NodeId, VecDeque<SentOrder>>,
 }
 
-/// One order.
+/// Order that was sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SentOrder {
     pub(crate) id: OrderId,
@@ -24,7 +24,7 @@ pub(crate) struct SentOrder {
 }
 
 impl OrderLedger {
-    /// An order goes to a node.
+    /// Records an order to a node.
     pub(crate) fn send(&mut self, node: &NodeId, id: OrderId, order: &Order) {
         let (job, generation) = order.fence();
         let sent = self.nodes.entry(node.clone()).or_default();
@@ -38,18 +38,18 @@ impl OrderLedger {
         });
     }
 
-    /// The order of this number, if the node was sent it and it is remembered.
+    /// Returns the order with this number, if it was sent to the node and is retained.
     pub(crate) fn find(&self, node: &NodeId, id: OrderId) -> Option<&SentOrder> {
         self.nodes.get(node)?.iter().find(|sent| sent.id == id)
     }
 
-    /// Whether a remembered order about this generation of a job went to the node.
+    /// Returns true if a retained order to the node concerns this generation of the job.
     pub(crate) fn was_sent(&self, node: &NodeId, job: &JobId, generation: Generation) -> bool {
         let mut sent = self.nodes.get(node).into_iter().flatten();
         sent.any(|sent| sent.job == *job && sent.generation == generation)
     }
 
-    /// Whether the node may have been sent an order of this number before those that are remembered.
+    /// Returns true if an order with this number may have been dropped from the ledger.
     pub(crate) fn may_have_forgotten(&self, node: &NodeId, id: OrderId) -> bool {
         let oldest = self
             .nodes

@@ -3,15 +3,15 @@
 use rankguard_model::{CaseId, Generation, JobId, NodeId, Placement, PlanId, Rank, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// What kind of change a plan makes.
+/// Kind of change from one plan to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlanKind {
-    /// The first generation.
+    /// First generation of the job.
     Start,
-    /// The same nodes again.
+    /// Same nodes as before.
     RestartInPlace,
-    /// As many nodes as before, some of them others.
+    /// Same number of nodes, some of them replaced.
     SwapSpare,
     /// Fewer nodes than before.
     Shrink,
@@ -20,7 +20,7 @@ pub enum PlanKind {
 }
 
 impl PlanKind {
-    /// What a change of nodes amounts to.
+    /// Classifies a change of nodes.
     pub fn of(before: &[NodeId], after: &[NodeId]) -> Self {
         match after.len().cmp(&before.len()) {
             _ if before.is_empty() => Self::Start,
@@ -31,7 +31,7 @@ impl PlanKind {
         }
     }
 
-    /// As words.
+    /// Returns the kind in words.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -43,43 +43,37 @@ impl PlanKind {
     }
 }
 
-/// A wanted state of one job. Never changed; a better one has it as its parent.
+/// Wanted state of one job. Immutable; a later plan refers to it as its parent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Its number.
     pub id: PlanId,
-    /// The plan it replaces.
+    /// Plan that it replaces.
     pub parent: Option<PlanId>,
-    /// The job.
     pub job: JobId,
-    /// The generation it brings.
+    /// Generation that the plan starts.
     pub generation: Generation,
-    /// The start of the controller in which it was made; 0 where it is not known. A generation is known by its number and
-    /// this.
+    /// Controller start in which the plan was made; 0 if unknown. A generation is identified by its number and this id.
     pub life: u64,
-    /// What kind of change it is.
     pub kind: PlanKind,
-    /// Its nodes, in group order.
+    /// Nodes in group order.
     pub nodes: Vec<NodeId>,
-    /// Ranks on each node.
     pub ranks_per_node: u32,
-    /// The case that asked for it.
+    /// Case that caused the plan.
     pub case: Option<CaseId>,
-    /// Why, one sentence each.
+    /// Reasons, one sentence each.
     pub reasons: Vec<String>,
-    /// When it was made.
     pub made_at: Timestamp,
 }
 
 impl Plan {
-    /// Ranks in the job.
+    /// Returns the number of ranks in the job.
     pub fn world_size(&self) -> u32 {
         u32::try_from(self.nodes.len())
             .unwrap_or(u32::MAX)
             .saturating_mul(self.ranks_per_node)
     }
 
-    /// Every rank's place: ranks are numbered node by node.
+    /// Returns the place of every rank: ranks are numbered node by node.
     pub fn placements(&self) -> Vec<Placement> {
         let mut rank = 0..;
         self.nodes
@@ -94,13 +88,13 @@ impl Plan {
             .collect()
     }
 
-    /// The node that a rank is placed on: ranks are numbered node by node.
+    /// Returns the node of a rank: ranks are numbered node by node.
     pub fn node_of(&self, rank: Rank) -> Option<&NodeId> {
         let position = rank.0.checked_div(self.ranks_per_node)?;
         self.nodes.get(usize::try_from(position).ok()?)
     }
 
-    /// As a sentence.
+    /// Formats the plan as a sentence.
     pub fn describe(&self) -> String {
         let nodes: Vec<&str> = self.nodes.iter().map(NodeId::as_str).collect();
         format!(

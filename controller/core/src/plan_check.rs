@@ -1,4 +1,4 @@
-//! The linter of plans: what it refuses is never carried out.
+//! Plan checker: a refused plan is never carried out.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use rankguard_model::NodeId;
 
 use crate::{Plan, State};
 
-/// Why a plan must not be carried out.
+/// Reason to refuse a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanProblem {
     /// The generation would not be newer than the one that acts (RG-3).
@@ -21,18 +21,18 @@ pub enum PlanProblem {
     /// A node is named twice.
     #[error("node {0} is named twice")]
     NodeTwice(NodeId),
-    /// A node cannot run so many ranks.
+    /// A node has too few slots.
     #[error("node {0} has fewer slots than {1}")]
     TooFewSlots(NodeId, u32),
     /// The job does not allow this number of nodes.
     #[error("{0} nodes are outside what the job allows")]
     SizeNotAllowed(usize),
-    /// There is no such job.
+    /// The job does not exist.
     #[error("the job does not exist")]
     NoSuchJob,
 }
 
-/// Everything that is wrong with a plan; empty when it may be carried out.
+/// Returns all problems of a plan; empty if it may be carried out.
 pub fn plan_check(state: &State, plan: &Plan) -> Vec<PlanProblem> {
     let Some(job) = state.jobs.get(&plan.job) else {
         return vec![PlanProblem::NoSuchJob];

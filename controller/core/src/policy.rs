@@ -1,4 +1,4 @@
-//! Settings of the brain: every wait and every budget has a number here.
+//! Settings of the decision core: every wait and every budget is a number here.
 
 use std::time::Duration;
 
@@ -11,106 +11,109 @@ use crate::limits::DRAFTS_MAX;
 /// Newest version of the decision rules.
 pub const RULES: u32 = 4;
 
-/// How the brain decides. All durations are on the controller's clock.
+/// Settings of the decision core. All durations are on the controller's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
-    /// Evidence of a failure is gathered until nothing decisive arrived for this long, milliseconds.
+    /// Settle time: a failure is concluded when no decisive evidence arrived for this long, milliseconds.
     pub settle_ms: u64,
-    /// How long agents may take to end old ranks, milliseconds. Who has not by then counts as lost.
+    /// Time limit for agents to end old ranks, milliseconds. A node that exceeds it counts as lost.
     pub fence_ms: u64,
-    /// How long it may take to commit what an ended generation had sealed, before the next one starts, milliseconds; 0: only
-    /// what was told in time is committed.
+    /// Time limit for the commit of checkpoints that an ended generation sealed, before the next one starts,
+    /// milliseconds; 0: only shards reported in time are committed.
     pub adopt_ms: u64,
-    /// How long a job waits for a checkpoint that cannot be read and is not known to be damaged, milliseconds. Then it goes on from
-    /// the one before.
+    /// Longest wait for a checkpoint that cannot be read and is not proven damaged, milliseconds. Then the job
+    /// continues from the one before.
     pub store_wait_ms: u64,
-    /// How long agents may take to start ranks, milliseconds.
+    /// Time limit for agents to start ranks, milliseconds.
     pub launch_ms: u64,
-    /// How long ranks may take from their start to their first step, milliseconds (imports, restore, rendezvous).
+    /// Time limit from the start of ranks to their first step, milliseconds (imports, restore, rendezvous).
     pub first_step_ms: u64,
-    /// How long a running job that reports steps may go without one, milliseconds; 0 for ever. A job with checkpoints that
-    /// reports none is judged by commits and output of its ranks, and for four times as long while they use processors.
+    /// Stall limit: longest time without a step in a running job that reports steps, milliseconds; 0 disables it. A job
+    /// with checkpoints that reports no steps is judged by commits and output, and gets four times as long while its
+    /// ranks use CPU time.
     pub stall_ms: u64,
-    /// Whether nodes are looked at before each generation, and what a failed check means.
+    /// Preflight checks before each generation, and the consequence of a failed check.
     pub preflight: Gate,
-    /// Whether the ways between the nodes are measured with it.
+    /// Enables the measurement of network links between the nodes as part of preflight.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub preflight_between: bool,
-    /// How long that may take, milliseconds; a node that has not answered by then counts as lost.
+    /// Time limit of preflight, milliseconds; a node that has not answered by then counts as lost.
     pub preflight_ms: u64,
-    /// How long no rank may make a step, after agents found all of them silent by their own baseline, before the job is
-    /// started anew, milliseconds. A case that names the rank is opened long before. 0: what agents find is not heeded.
+    /// Hang limit: time without a step after agents found all ranks silent by their own baseline, until the job is
+    /// restarted, milliseconds. A case that names the rank is opened long before. 0: such reports are ignored.
     pub hang_ms: u64,
-    /// How long a new job waits for its full size before it starts smaller, milliseconds.
+    /// Longest wait of a new job for its full size before it starts smaller, milliseconds.
     pub gather_ms: u64,
-    /// How long a job waits for its smallest size before it is stopped, milliseconds.
+    /// Longest wait of a job for its smallest size before it is stopped, milliseconds.
     pub pending_ms: u64,
-    /// How long a node must have been back before a job grows onto it, milliseconds.
+    /// Delay from the return of a node to the growth of a job onto it, milliseconds.
     pub grow_ms: u64,
-    /// How often a failure of the user's own program or data is tried again.
+    /// Retries of a failure in the user's program or data, per failure signature.
     pub user_retries: u32,
-    /// A node at risk makes the job checkpoint at once, at most once in so long, milliseconds; 0 for never.
+    /// Minimum pause between two checkpoints that are called because of a node at risk, milliseconds; 0 disables such
+    /// calls.
     pub risk_ms: u64,
-    /// Whether the interval of checkpoints follows what they cost and how often the job fails.
+    /// Enables adaptation of the checkpoint interval to measured cost and failure rate.
     pub adapt: bool,
-    /// The longest interval that it may then have, milliseconds: what a user is ready to lose.
+    /// Longest adapted interval, milliseconds: the work that the user accepts to lose.
     pub checkpoint_max_ms: u64,
-    /// Most of the work that images may then take; it goes before the longest interval.
+    /// Largest share of the run time that images may take; takes precedence over the longest interval.
     pub checkpoint_budget: Share,
-    /// The published figure that the belief in failure rates begins with.
+    /// Id of the published prior of failure rates.
     pub prior: String,
-    /// The cluster's own record on top of it, as `rankguard simulate calibrate` counts it; all 0 where there is none.
+    /// Failure record of the cluster on top of the prior, as `rankguard simulate calibrate` counts it; all 0 if there
+    /// is none.
     pub record: Record,
-    /// Only recorded evidence is taken: what follows from it is marked as replayed, and no job is run.
+    /// True for a replay of recorded evidence: results are marked as replayed, and no job is run.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub replay_only: bool,
-    /// Nodes that may be cordoned at one time before verdicts cordon no more, as a share of live nodes; at least one (RG-6).
-    /// As many automatic cordons are allowed within `cordon_window_ms`.
+    /// Cordon budget: share of live nodes that may be cordoned at one time; at least one node (RG-6). The same number
+    /// of automatic cordons is allowed within `cordon_window_ms`.
     pub cordon_share: Share,
     /// Window of the rate breaker for automatic cordons, milliseconds.
     pub cordon_window_ms: u64,
-    /// A node that has been lost for so long, is not cordoned and has no part in a job is forgotten, milliseconds.
+    /// Age at which a lost node that is not cordoned and has no part in a job is removed, milliseconds.
     pub forget_ms: u64,
-    /// Version of the decision rules that the journal begins with. Absent in journals of before there were versions: a replay
-    /// must decide as it was decided then, up to [`crate::Event::RulesAdopted`].
+    /// Version of the decision rules with which the journal begins. Absent in journals from before versions existed: a
+    /// replay must repeat the decisions of that time, up to [`crate::Event::RulesAdopted`].
     #[serde(default = "rules_without_version")]
     pub rules: u32,
 }
 
-/// Journals of before there were versions.
+/// Returns the version of journals from before versions existed.
 fn rules_without_version() -> u32 {
     0
 }
 
-/// Failures that were counted, by what they took with them, and the node-hours in which they came.
+/// Counted failures by scope, and the node-hours in which they occurred.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Record {
-    /// Hours, summed over the nodes that were watched.
+    /// Observation time summed over nodes, hours.
     pub node_hours: u64,
-    /// Failures of ranks, the node's memory left.
+    /// Failures of ranks that leave the node's memory intact.
     pub process_failures: u64,
-    /// Failures of a node with its memory.
+    /// Failures of a node including its memory.
     pub node_failures: u64,
-    /// Failures of nodes that go together.
+    /// Simultaneous failures of the nodes of one failure domain.
     pub domain_failures: u64,
 }
 
-/// What a look at the nodes before each generation decides.
+/// Mode of the preflight checks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Gate {
-    /// Nobody looks.
+    /// Checks are disabled.
     #[default]
     Off,
-    /// What fails is told.
+    /// Failed checks are announced.
     Warn,
-    /// A node on which a check fails is not used.
+    /// A node with a failed check is not used.
     Require,
 }
 
-/// A share in percent.
+/// Share in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Share(pub u32);
@@ -149,13 +152,13 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Nodes that may be cordoned at one time before verdicts cordon no more, of so many.
+    /// Returns the limit of cordoned nodes among `nodes` nodes.
     pub fn cordon_budget(&self, nodes: usize) -> usize {
         (nodes * self.cordon_share.0 as usize / 100).max(1)
     }
 
-    /// What is believed of failure rates before a job ran: the published figure, sharpened by the cluster's record. A
-    /// figure that is not known here is the usual one.
+    /// Returns the prior failure rates: the published figure, updated by the cluster's record. An unknown prior id
+    /// selects the default prior.
     pub fn belief(&self) -> Rates {
         let prior = Prior::named(&self.prior).or(Prior::all().first());
         let mut rates = prior.map(Prior::rates).unwrap_or_default();
@@ -170,7 +173,7 @@ impl Policy {
         rates
     }
 
-    /// How long the time between two generations may last.
+    /// Returns the time limit between two generations.
     pub(crate) fn gate_wait_ms(&self) -> u64 {
         match self.preflight {
             Gate::Off => self.fence_ms,
@@ -178,7 +181,7 @@ impl Policy {
         }
     }
 
-    /// The settings of diagnosis that follow from these.
+    /// Returns the settings of diagnosis that follow from these.
     pub(crate) fn diagnosis(&self) -> rankguard_diagnosis::Policy {
         let settle = Duration::from_millis(self.settle_ms);
         let defaults = rankguard_diagnosis::Policy {
@@ -219,7 +222,7 @@ mod tests {
         assert!((rate / 1e-4 - 1.0).abs() < 0.03, "{rate}");
         let text = serde_json::to_string(&policy).expect("JSON");
         assert_eq!(serde_json::from_str::<Policy>(&text).ok(), Some(policy));
-        // Journals that were begun before there was a record.
+        // Journals from before the record existed.
         let before = Policy {
             rules: 0,
             ..Policy::default()

@@ -1,32 +1,32 @@
-//! Progress of a job between its failures: what refills its restart budget.
+//! Progress of a job between its failures, which refills its restart budget.
 
 use rankguard_model::Step;
 use serde::{Deserialize, Serialize};
 
-/// Steps beyond the furthest step before a failure that count as progress in a job without checkpoints. Reports of ranks differ
-/// by a few steps when a failure comes, so one step proves nothing.
+/// Steps beyond the furthest step before a failure that count as progress in a job without checkpoints. Reports of
+/// ranks differ by a few steps when a failure occurs, so one step proves nothing.
 const STEPS_BEYOND: u64 = 10;
 
-/// The furthest progress that counted, and the failure that was answered last.
+/// Furthest progress that counted, and the latest failure that was answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgressMark {
-    /// Furthest step that was ever committed.
+    /// Furthest step ever committed.
     committed: Option<Step>,
     /// Furthest step before the last failure, or at the last refill after it.
     step: Option<Step>,
-    /// Signature of the failure that was answered last.
+    /// Signature of the latest failure that was answered.
     answered: Option<String>,
 }
 
 impl ProgressMark {
-    /// Takes a committed checkpoint. Returns whether it is newer than all before it.
+    /// Records a committed step. Returns true if it is newer than all before it.
     pub(crate) fn commit(&mut self, step: Step) -> bool {
         let is_newer = Some(step) > self.committed;
         self.committed = self.committed.max(Some(step));
         is_newer
     }
 
-    /// Takes a step of a job without checkpoints. Returns whether it is far enough beyond the last failure.
+    /// Records a step of a job without checkpoints. Returns true if it lies [`STEPS_BEYOND`] beyond the last failure.
     pub(crate) fn reach(&mut self, step: Step) -> bool {
         let before = self.step.map_or(0, |step| step.0);
         let is_beyond = step.0 >= before.saturating_add(STEPS_BEYOND);
@@ -36,7 +36,7 @@ impl ProgressMark {
         is_beyond
     }
 
-    /// A failure is answered with a restart; `furthest` is the furthest step that any generation reported.
+    /// Records a restart after a failure; `furthest` is the furthest step that any generation reported.
     pub(crate) fn restart(&mut self, furthest: Option<Step>) {
         self.step = self.step.max(furthest);
     }
@@ -46,7 +46,7 @@ impl ProgressMark {
         self.answered = Some(signature.to_owned());
     }
 
-    /// Whether this failure was answered last.
+    /// Returns true if this was the latest failure that was answered.
     pub(crate) fn is_answered(&self, signature: &str) -> bool {
         self.answered.as_deref() == Some(signature)
     }

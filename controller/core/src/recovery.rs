@@ -1,4 +1,4 @@
-//! The planner: from a verdict to the cheapest sufficient answer.
+//! Planner: maps a verdict to the cheapest sufficient recovery.
 
 use rankguard_diagnosis::Concluded;
 use rankguard_model::{CaseId, CaseState, Entity, JobId, NodeId, Severity};
@@ -8,25 +8,26 @@ use crate::brain::Turn;
 use crate::fleet::Cordon;
 use crate::limits::RETRIES_MAX;
 
-/// What to do about a verdict.
+/// Recovery for a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Answer {
-    /// Nothing died; people are told.
+    /// Close the case with this outcome; no recovery is needed.
     Nothing(&'static str),
-    /// Begin the next generation on what is healthy.
+    /// Start the next generation on healthy nodes.
     Restart,
-    /// It will fail again the same way: stop and tell the user.
+    /// Stop the job: it would fail the same way again.
     Stop(String),
 }
 
-/// Layers whose failures lie in what the user brought: running it again does not help.
+/// Layers of failures in the user's program or data, where a restart does not help.
 const USER_LAYERS: &[&str] = &["user-code", "user-data", "model-numerics"];
 
-/// Classes of starts that fail the same way at every try. A job that has trained had a command that starts: then the node lacks it.
+/// Classes of launch failures that repeat at every try. A job that has trained had a valid command, so then the node is
+/// at fault.
 const START_REFUSALS: &[&str] = &["invalid-job-spec", "permission-denied"];
 
 impl Turn<'_> {
-    /// Answers a concluded case.
+    /// Recovers from a concluded case.
     pub(crate) fn recover(&mut self, id: CaseId, concluded: &Concluded) {
         let verdict = &concluded.verdict;
         self.announce(format!(
@@ -54,7 +55,7 @@ impl Turn<'_> {
                 if let Some(job) = self.state.jobs.get_mut(&name) {
                     job.case = Some(id);
                 }
-                // The verdict stands, even if the answer has to wait for nodes.
+                // The case is recovering even if the restart has to wait for nodes.
                 if let Some(case) = self.state.cases.get_mut(id) {
                     case.state = CaseState::Recovering;
                 }
@@ -73,7 +74,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Closes a case whose restart failed before the job made progress, and refers each of the two to the other.
+    /// Closes a case after its restart failed before the job made progress, and links the two cases.
     fn close_overtaken(&mut self, older: CaseId, newer: CaseId) {
         let state = self.state.cases.all().get(&older).map(|case| case.state);
         if self.state.has_case_ends() && !matches!(state, Some(CaseState::Open | CaseState::Recovering)) {
@@ -90,8 +91,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Late evidence has changed a verdict. A machine that is now blamed is taken out of use, and a job that was put back
-    /// on it moves away; anything else was answered already.
+    /// Handles a verdict that late evidence changed. A node that is now blamed is cordoned, and a job that was
+    /// restarted on it moves away; anything else was answered already.
     pub(crate) fn revise(&mut self, id: CaseId, concluded: &Concluded) {
         let verdict = &concluded.verdict;
         self.announce(format!(
@@ -112,7 +113,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Takes the blamed node out of use when its hardware is at fault and the budget allows it (RG-6).
+    /// Cordons the blamed node if its hardware is at fault and the budget permits it (RG-6).
     fn isolate(&mut self, id: CaseId, concluded: &Concluded) -> Option<NodeId> {
         let verdict = &concluded.verdict;
         let hardware = verdict.layer == "hardware" && verdict.severity == Severity::Failure;
@@ -120,7 +121,7 @@ impl Turn<'_> {
             Entity::Device { node, .. } | Entity::Node { node } if hardware => node.clone(),
             _ => return None,
         };
-        // Silence is no defect: the node is out of use by itself while it lasts, and may come back healthy.
+        // Silence proves no defect: the node is unusable while it lasts, and may return healthy.
         if concluded.node_silent {
             return None;
         }
@@ -151,7 +152,7 @@ impl Turn<'_> {
         Some(node)
     }
 
-    /// The living job that the case is about, or that runs on the node that was just isolated.
+    /// Returns the running job that the case concerns, or that uses the blamed or cordoned node.
     fn suffering_job(&self, concluded: &Concluded, isolated: Option<&NodeId>) -> Option<JobId> {
         let alive = |name: &&JobId| self.state.jobs.get(*name).is_some_and(|job| !job.is_over());
         let named = concluded.job.as_ref().filter(alive);

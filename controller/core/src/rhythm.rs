@@ -1,4 +1,4 @@
-//! What decides how often a job checkpoints.
+//! Inputs of the checkpoint interval of a job.
 
 use rankguard_checkpoint_schedule::average::Average;
 use rankguard_checkpoint_schedule::governor::Governor;
@@ -6,23 +6,24 @@ use rankguard_checkpoint_schedule::rates::Rates;
 use rankguard_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Measured costs, observed failures and the interval in force, over all generations of a job.
+/// Measured costs, observed failures and the current interval, over all generations of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rhythm {
-    /// How often its nodes fail, beginning with what was believed before it ran.
+    /// Failure rates of its nodes, starting with the prior.
     pub rates: Rates,
-    /// Until when node-hours were counted.
+    /// Time up to which node-hours have been counted.
     pub watched_to: Option<Timestamp>,
-    /// What an image costs the trainer, seconds.
+    /// Average stall of the trainer for an image, seconds.
     pub image_s: Average,
-    /// Images that were measured.
+    /// Number of measured images.
     pub images: u32,
-    /// The interval in force.
+    /// Current interval, with hysteresis against small changes.
     pub governor: Governor,
 }
 
 impl Rhythm {
-    /// Nothing was measured; `every` is what the user asked for, steps, and `rates` is believed.
+    /// Creates the inputs without measurements; `every` is the interval of the job specification, steps, and `rates` is
+    /// the prior.
     pub fn new(every: u64, rates: Rates) -> Self {
         Self {
             rates,

@@ -1,4 +1,4 @@
-//! The state: everything the brain knows.
+//! State of the decision core.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -15,8 +15,8 @@ use crate::limits::Removed;
 use crate::order_ledger::OrderLedger;
 use crate::{Action, ControllerLives, Fleet, GenerationFloors, Job, Plan, Policy, Timer};
 
-/// Everything the brain knows. Built from nothing but events, so a journal of them is enough to have it back. A state that was
-/// written with serde and read again is equal to the one that was written and decides alike, so a journal may begin with one.
+/// State of the decision core. It is built from events only, so a journal restores it. A state that was serialised and
+/// read again equals the original and decides alike, so a journal may begin with one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct State {
@@ -31,10 +31,10 @@ pub struct State {
     pub(crate) timers: BTreeMap<Timer, Timestamp>,
     pub(crate) seen: BTreeMap<NodeId, Sequence>,
     pub(crate) node_spans: Vec<Span>,
-    /// Orders that each node was sent, the newest few.
+    /// Newest orders to each node.
     #[serde(default)]
     pub(crate) orders_sent: OrderLedger,
-    /// Evidence that was refused, by the node that sent it.
+    /// Refused evidence by sender.
     #[serde(default)]
     pub(crate) refused: BTreeMap<NodeId, RefusedEvidence>,
     #[serde(default)]
@@ -43,25 +43,25 @@ pub struct State {
     pub(crate) floors: GenerationFloors,
     pub(crate) next_order: OrderId,
     pub(crate) next_plan: PlanId,
-    /// Version of the decision rules in force, see [`Policy::rules`].
+    /// Current version of the decision rules, see [`Policy::rules`].
     #[serde(default)]
     pub(crate) rules: u32,
-    /// What diagnosis must know of the jobs, kept by [`State::place`] and made again from the jobs when a state is read.
+    /// Context of diagnosis: placements of the jobs. [`State::place`] maintains it; it is rebuilt from the jobs when a
+    /// state is read.
     #[serde(skip)]
     pub(crate) context: Context,
     /// Names of jobs that the limits removed, oldest first.
     #[serde(default)]
     pub(crate) removed_names: VecDeque<JobId>,
-    /// What the limits removed.
+    /// Counts of entries that the limits removed.
     #[serde(default)]
     pub(crate) removed: Removed,
-    /// Whether finished jobs, plans and closed cases are kept without limit.
+    /// True if finished jobs, plans and closed cases are retained without limit.
     #[serde(skip)]
     pub(crate) unlimited: bool,
 }
 
 impl State {
-    /// Nothing has happened yet.
     pub fn new(policy: Policy, catalogue: &'static Catalogue) -> Self {
         let mut diagnosis = Diagnosis::new(policy.diagnosis());
         diagnosis.set_case_ends(policy.rules >= 4);
@@ -85,32 +85,31 @@ impl State {
             context: Context::default(),
             removed_names: VecDeque::new(),
             removed: Removed::default(),
-            // What is replayed ends, and analysts want all of it.
+            // A replay is finite, and its result must be complete.
             unlimited: policy.replay_only,
             policy,
         }
     }
 
-    /// The same state without limits on what it remembers, for readers of history that want all of it.
+    /// Returns the state without limits on its histories, for offline readers.
     #[must_use]
     pub fn without_limits(mut self) -> Self {
         self.unlimited = true;
         self
     }
 
-    /// The same state under another catalogue; events that give a catalogue replace it.
+    /// Returns the state with another catalogue; later catalogue events replace it.
     #[must_use]
     pub fn with_catalogue(mut self, catalogue: &'static Catalogue) -> Self {
         self.catalogue = CatalogueInForce::builtin(catalogue);
         self
     }
 
-    /// How it decides.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Takes newer rules. What diagnosis knows of the jobs depends on them.
+    /// Adopts newer rules and rebuilds the context of diagnosis, which depends on them.
     pub(crate) fn adopt_rules(&mut self, rules: u32) {
         self.rules = self.rules.max(rules);
         self.diagnosis.set_case_ends(self.has_case_ends());
@@ -120,97 +119,101 @@ impl State {
         }
     }
 
-    /// Version of the decision rules in force.
+    /// Returns the current version of the decision rules.
     pub fn rules(&self) -> u32 {
         self.rules
     }
 
-    /// Whether nodes outside the current plans are fenced; older rules did not.
+    /// Returns true if nodes outside the current plans are fenced (since rules 1).
     pub(crate) fn fences_returning_nodes(&self) -> bool {
         self.rules >= 1
     }
 
-    /// Whether progress refills restart budgets, and commits and signs of life count as progress; older rules knew steps only.
+    /// Returns true if progress refills restart budgets, and commits and signs of life count as progress (since rules
+    /// 2; before, steps only).
     pub(crate) fn refills_budgets(&self) -> bool {
         self.rules >= 2
     }
 
-    /// Whether an operator's reason replaces that of a standing cordon; older rules kept the first.
+    /// Returns true if an operator's reason replaces that of an existing cordon (since rules 3; before, the first
+    /// reason remained).
     pub(crate) fn replaces_cordon_reasons(&self) -> bool {
         self.rules >= 3
     }
 
-    /// Whether cases have an end and clearing a node clears it ([`rankguard_diagnosis`], attribution); older rules had neither.
+    /// Returns true if cases have an end, and clearing a node clears its evidence (since rules 4;
+    /// [`rankguard_diagnosis`], attribution).
     pub(crate) fn has_case_ends(&self) -> bool {
         self.rules >= 4
     }
 
-    /// Whether ranks that run on while their job waits for nodes may complete it; older rules ran such a job again.
+    /// Returns true if ranks that run on while their job waits for nodes may complete it (since rules 4; before, the
+    /// job was run again).
     pub(crate) fn completes_waiting_jobs(&self) -> bool {
         self.rules >= 4
     }
 
-    /// Whether a look for nodes to grow onto keeps its time when another is wanted; older rules put it off each time.
+    /// Returns true if a pending growth timer is not postponed by a later request (since rules 4).
     pub(crate) fn keeps_growth_timers(&self) -> bool {
         self.rules >= 4
     }
 
-    /// What its verdicts rest on.
+    /// Returns the catalogue in use.
     pub fn catalogue(&self) -> &Catalogue {
         self.catalogue.get()
     }
 
-    /// The nodes.
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
     }
 
-    /// The jobs, by name.
+    /// Returns the jobs, by name.
     pub fn jobs(&self) -> &BTreeMap<JobId, Job> {
         &self.jobs
     }
 
-    /// The plans that were made, by number.
+    /// Returns the plans, by number.
     pub fn plans(&self) -> &BTreeMap<PlanId, Plan> {
         &self.plans
     }
 
-    /// The cases, by number.
+    /// Returns the cases, by number.
     pub fn cases(&self) -> &BTreeMap<CaseId, rankguard_model::Case> {
         self.cases.all()
     }
 
-    /// The newest sequence of a node's evidence that the state has taken in; 0 when none.
+    /// Returns the newest applied sequence number of a node's evidence; 0 if there is none.
     pub fn acknowledged(&self, node: &NodeId) -> Sequence {
         self.seen.get(node).copied().unwrap_or_default()
     }
 
-    /// The same for all nodes that ever reported, those among them that the fleet no longer knows.
+    /// Returns the newest applied sequence numbers of all nodes that ever reported, including nodes that left the
+    /// fleet.
     pub fn all_acknowledged(&self) -> &BTreeMap<NodeId, Sequence> {
         &self.seen
     }
 
-    /// Whether a job has, or had, this name.
+    /// Returns true if a present or removed job has this name.
     pub fn has_job_name(&self, name: &JobId) -> bool {
         self.jobs.contains_key(name) || self.removed_names.contains(name)
     }
 
-    /// Evidence that was refused, over all nodes.
+    /// Returns the number of refused pieces of evidence over all nodes.
     pub fn refused_evidence(&self) -> u64 {
         self.refused.values().map(RefusedEvidence::count).sum()
     }
 
-    /// What the limits on memory have removed.
+    /// Returns the counts of entries that the limits removed.
     pub fn removed(&self) -> Removed {
         self.removed
     }
 
-    /// The starts of controllers on the journal.
+    /// Returns the controller starts on the journal.
     pub fn lives(&self) -> &ControllerLives {
         &self.lives
     }
 
-    /// The start of the controller in which a generation was begun; 0 where that is not known, or where it no longer acts.
+    /// Returns the controller start in which a generation began; 0 if that is unknown or the generation is not current.
     pub fn life_of(&self, job: &JobId, generation: Generation) -> u64 {
         let job = self.jobs.get(job).filter(|job| job.generation == generation);
         let plan = job.and_then(|job| job.plan.as_ref());
@@ -218,12 +221,11 @@ impl State {
             .map_or(0, |plan| plan.life)
     }
 
-    /// Timers that are set.
     pub fn timers(&self) -> &BTreeMap<Timer, Timestamp> {
         &self.timers
     }
 
-    /// Nodes on which jobs other than this one have their place.
+    /// Returns the nodes that belong to jobs other than `job`.
     pub(crate) fn nodes_of_other_jobs(&self, job: &JobId) -> BTreeSet<NodeId> {
         self.jobs
             .iter()
@@ -232,7 +234,7 @@ impl State {
             .collect()
     }
 
-    /// A job has another plan or is over: diagnosis is to know. Whoever changes either says so here.
+    /// Updates the context of diagnosis for a job. Callers invoke it after every change of the job's plan or end.
     pub(crate) fn place(&mut self, name: &JobId) {
         let has_case_ends = self.has_case_ends();
         if let Some(context) = self.jobs.get(name).and_then(|job| placed(job, has_case_ends)) {
@@ -240,13 +242,13 @@ impl State {
         }
     }
 
-    /// Sets a timer, replacing an earlier one for the same purpose.
+    /// Sets a timer, which replaces an earlier one for the same purpose.
     pub(crate) fn set_timer(&mut self, timer: Timer, at: Timestamp, actions: &mut Vec<Action>) {
         self.timers.insert(timer.clone(), at);
         actions.push(Action::SetTimer { timer, at });
     }
 
-    /// Takes a number for an order.
+    /// Returns the next order number.
     pub(crate) fn take_order_id(&mut self) -> OrderId {
         let id = self.next_order;
         self.next_order = id.next();
@@ -273,7 +275,8 @@ impl<'de> Deserialize<'de> for State {
     }
 }
 
-/// What diagnosis must know of a job; nothing of one that was never placed. Under older rules a job that was over used its nodes on.
+/// Returns the context of a job for diagnosis; `None` if it was never placed. Under older rules a finished job
+/// continued to occupy its nodes.
 pub(crate) fn placed(job: &Job, has_case_ends: bool) -> Option<JobContext> {
     let plan = job.plan.as_ref()?;
     Some(JobContext {

@@ -1,4 +1,4 @@
-//! Checkpoints that nodes have reported damaged or out of reach, and what that proves so far (RG-2).
+//! Checkpoints that nodes reported as damaged or unreadable, and the evidence against them so far (RG-2).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,44 +10,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::ChunkName;
 
-/// Checkpoints under suspicion that are remembered; the oldest is forgotten first.
+/// Checkpoints with reports; the oldest is dropped first.
 const SUSPECTS_MAX: usize = 8;
-/// Reports of one checkpoint that are remembered.
+/// Reports retained per checkpoint.
 const REPORTS_MAX: usize = 16;
 
-/// A node that reported damage, and the generation whose rank it restored.
+/// Node that reported damage, and the generation of the rank that it restored.
 pub(crate) type Report = (NodeId, Generation);
 
-/// One checkpoint under suspicion.
+/// Checkpoint with damage reports.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Suspect {
     reports: BTreeSet<Report>,
-    /// Reports that a check has answered: the same node in the same generation starts no other.
+    /// Reports that a check has answered: a repeated report of the same node and generation starts no further check.
     answered: BTreeSet<Report>,
-    /// The chunk that the newest report names.
+    /// Chunk that the newest report names.
     pub(crate) chunk: Option<ChunkName>,
-    /// The controller reads it now.
+    /// True while the controller reads it.
     checking: bool,
 }
 
-/// What is known against the checkpoints of a job.
+/// Damage reports and unreadable checkpoints of a job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Suspicions {
     #[serde(with = "pairs")]
     suspects: BTreeMap<CheckpointId, Suspect>,
-    /// Checkpoints that could not be read for as long as the job may wait. They are kept, and the job goes on from others.
+    /// Checkpoints that were unreadable for the longest allowed wait. They are retained, and the job starts from
+    /// others.
     passed_over: BTreeSet<CheckpointId>,
-    /// Since when the ranks of the job cannot read what they start from.
+    /// Time since which the ranks of the job cannot read their start checkpoint.
     unreadable_since: Option<Timestamp>,
 }
 
 impl Suspicions {
-    /// Whether nothing is known.
+    /// Returns true if there are no reports.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// A node has reported a checkpoint damaged. Returns whether the controller must read it now.
+    /// Records a damage report. Returns true if the controller must read the checkpoint now.
     pub(crate) fn report(&mut self, id: CheckpointId, report: Report, chunk: Option<ChunkName>) -> bool {
         if self.suspects.len() >= SUSPECTS_MAX && !self.suspects.contains_key(&id) {
             self.suspects.pop_first();
@@ -67,8 +68,8 @@ impl Suspicions {
         begins
     }
 
-    /// The controller has read a checkpoint. Gives the nodes that reported it, and whether their reports suffice without what the
-    /// controller could read: two nodes, or the only node of a job in two generations.
+    /// Records the end of a check. Returns the nodes that reported the checkpoint, and true if their reports suffice
+    /// without a successful read by the controller: two nodes, or the only node of a job in two generations.
     pub(crate) fn checked(&mut self, id: CheckpointId, nodes: usize) -> Option<(Vec<NodeId>, bool)> {
         let suspect = self.suspects.get_mut(&id).filter(|suspect| suspect.checking)?;
         suspect.checking = false;
@@ -84,62 +85,62 @@ impl Suspicions {
         Some((reporters, confirmed))
     }
 
-    /// The reports against a checkpoint were wrong: they count no more, and are not checked again.
+    /// Clears the reports against an intact checkpoint; the same reports start no further check.
     pub(crate) fn refute(&mut self, id: CheckpointId) {
         if let Some(suspect) = self.suspects.get_mut(&id) {
             suspect.reports.clear();
         }
     }
 
-    /// The checkpoint is struck off.
+    /// Drops the reports about a checkpoint that was struck off.
     pub(crate) fn clear(&mut self, id: CheckpointId) {
         self.suspects.remove(&id);
     }
 
-    /// Whether a checkpoint is being read by the controller.
+    /// Returns true if the controller is reading a checkpoint.
     pub(crate) fn is_checking(&self) -> bool {
         self.suspects.values().any(|suspect| suspect.checking)
     }
 
-    /// The checkpoints that the controller reads.
+    /// Returns the checkpoints that the controller is reading.
     pub(crate) fn checks(&self) -> Vec<(CheckpointId, Option<ChunkName>)> {
         let open = self.suspects.iter().filter(|(_, suspect)| suspect.checking);
         open.map(|(id, suspect)| (*id, suspect.chunk)).collect()
     }
 
-    /// What the job starts from cannot be read, at this moment. Gives since when, and whether that is new.
+    /// Records that the start checkpoint is unreadable. Returns since when, and true if this is new.
     pub(crate) fn unreadable(&mut self, at: Timestamp) -> (Timestamp, bool) {
         let is_new = self.unreadable_since.is_none();
         (*self.unreadable_since.get_or_insert(at), is_new)
     }
 
-    /// The job has made a step, or goes on from another checkpoint.
+    /// Ends the unreadable period: the job made a step, or starts from another checkpoint.
     pub(crate) fn readable(&mut self) {
         self.unreadable_since = None;
     }
 
-    /// Whether the job waits for its checkpoint to be readable, which it does for at most `limit`.
+    /// Returns true if the job waits for its checkpoint to become readable, for at most `limit`.
     pub(crate) fn waits(&self, at: Timestamp, limit: Duration) -> bool {
         self.unreadable_since.is_some_and(|since| at < since.after(limit))
     }
 
-    /// The job does not start from a checkpoint any more.
+    /// Excludes a checkpoint as a start of the job.
     pub(crate) fn pass_over(&mut self, id: CheckpointId) {
         self.passed_over.insert(id);
         self.unreadable_since = None;
     }
 
-    /// Whether the job passes over a checkpoint.
+    /// Returns true if the job passes over a checkpoint.
     pub(crate) fn is_passed_over(&self, id: CheckpointId) -> bool {
         self.passed_over.contains(&id)
     }
 
-    /// Those do not matter any more.
+    /// Drops the passed-over checkpoints that match.
     pub(crate) fn forget_passed_over(&mut self, which: impl Fn(&CheckpointId) -> bool) {
         self.passed_over.retain(|id| !which(id));
     }
 
-    /// All that it passes over.
+    /// Returns all passed-over checkpoints.
     pub(crate) fn passed_over(&self) -> &BTreeSet<CheckpointId> {
         &self.passed_over
     }

@@ -1,10 +1,11 @@
-//! How long the steps of a job's ranks take, and which ranks are slower than the others.
+//! Step times of a job's ranks, and detection of ranks that are slower than the others.
 //!
-//! Ranks are compared by the time that each worked itself, where trainers tell it. Without it the whole step is compared: in a
-//! job whose ranks wait for each other all of them take as long as the slowest, and then nobody is named, which is right.
-//! A rank is named when it has been an outlier for several looks, and no more when it has been like the others for as many.
+//! Ranks are compared by their own work time if trainers report it, else by the whole step time. If the ranks of a job
+//! wait for each other, the whole step takes as long on every rank as on the slowest; then no rank is reported, which
+//! is correct. A rank is reported after it has been an outlier in several comparisons in a row, and cleared after as
+//! many comparisons in the usual range.
 //!
-//! Absent: why a rank is slow, and slowness of all ranks alike.
+//! Not covered: the cause of the slowness, and slowness of all ranks alike.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,67 +13,68 @@ use std::time::Duration;
 use rankguard_model::{Rank, Step, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Reports of a rank that are compared: the newest. Agents thin them.
+/// Newest reports of a rank that are compared. Agents thin them.
 const REPORTS: usize = 16;
-/// From one comparison to the next.
+/// Interval of the comparison.
 const LOOK: Duration = Duration::from_secs(10);
-/// Looks in a row after which a rank is named, or is no more.
+/// Comparisons in a row after which a rank is reported, or cleared.
 const LOOKS: u32 = 3;
-/// Times the usual step from which on a rank is slow, and below which it is like the others again. MegaScale (Jiang et al.,
-/// NSDI 2024) found machines that were a tenth slower than the rest.
+/// Ratio to the usual step time from which on a rank is slow, and below which it is usual again. MegaScale (Jiang et
+/// al., NSDI 2024) found machines that were a tenth slower than the rest.
 const SLOW: f64 = 1.10;
 const USUAL: f64 = 1.05;
-/// Deviations from the median, by the median absolute deviation, from which on a rank is an outlier (Iglewicz and Hoaglin).
+/// Deviation from the median, in units of the median absolute deviation, from which on a rank is an outlier (Iglewicz
+/// and Hoaglin).
 const OUTLIER: f64 = 3.5;
-/// Median absolute deviation to standard deviation of a normal distribution.
+/// Ratio of the standard deviation to the median absolute deviation of a normal distribution.
 const TO_SIGMA: f64 = 1.4826;
-/// The least spread that ranks are taken to have, as a part of the usual step.
+/// Lower bound of the spread, relative to the usual step time.
 const SPREAD: f64 = 0.01;
-/// Ranks that are compared at least.
+/// Minimum number of ranks for a comparison.
 const FEW: usize = 3;
 
-/// The steps of one generation's ranks.
+/// Step times of one generation's ranks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tempo {
     ranks: BTreeMap<Rank, Steps>,
     looked: Option<Timestamp>,
 }
 
-/// The steps of one rank.
+/// Step times of one rank.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Steps {
     newest: Step,
     /// Milliseconds, oldest first.
     recent: VecDeque<f64>,
-    /// Whether these are its own work rather than whole steps.
+    /// True if these are own work times rather than whole steps.
     own: bool,
-    /// Looks in a row that speak against what is told of it now.
+    /// Comparisons in a row that contradict the current state.
     looks: u32,
     slow: Option<Slow>,
 }
 
-/// A rank that is slower than the others.
+/// Step times of a slow rank.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Slow {
-    /// What its steps take, median, milliseconds.
+    /// Median step time of the rank, milliseconds.
     pub step_ms: f64,
-    /// What the steps of all ranks take, median.
+    /// Median step time of all ranks, milliseconds.
     pub usual_ms: f64,
-    /// Since when it is named.
+    /// Time since which it is reported.
     pub since: Timestamp,
 }
 
-/// What a look has changed.
+/// Change of a rank after a comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Change {
-    /// It is slow from now on.
+    /// The rank is slow from now on.
     Slow(Slow),
-    /// It is like the others again.
+    /// The rank is in the usual range again.
     Usual,
 }
 
 impl Tempo {
-    /// A report of a step. Those that come late, or again, change nothing.
+    /// Records a step report. Late and repeated reports are ignored.
     pub(crate) fn note(&mut self, rank: Rank, step: Step, step_ms: f64, own_ms: Option<f64>) {
         let steps = self.ranks.entry(rank).or_default();
         let took = own_ms.unwrap_or(step_ms);
@@ -90,7 +92,7 @@ impl Tempo {
         steps.recent.push_back(took);
     }
 
-    /// Compares the ranks of a job of so many, when it is time; gives whoever is told differently from now on.
+    /// Compares the ranks of a job of `world` ranks if the interval has passed, and returns the changes.
     pub(crate) fn look(&mut self, now: Timestamp, world: usize) -> Vec<(Rank, Change)> {
         if self.looked.is_some_and(|last| now.since(last) < LOOK) {
             return Vec::new();
@@ -98,7 +100,7 @@ impl Tempo {
         self.looked = Some(now);
         let full = |steps: &&Steps| steps.recent.len() >= REPORTS;
         let owns = self.ranks.values().filter(full).filter(|steps| steps.own).count();
-        // All by the same measure.
+        // All ranks are compared by the same measure.
         let own = owns == world;
         let medians: BTreeMap<Rank, f64> = self
             .ranks
@@ -113,7 +115,7 @@ impl Tempo {
         let spread = TO_SIGMA * median(medians.values().map(|own| (own - usual).abs()).collect());
         let spread = spread.max(SPREAD * usual);
         let slow = |own: f64| own >= SLOW * usual && (own - usual) / spread >= OUTLIER;
-        // Where many are slow there is no usual rank to be slower than.
+        // If many ranks are slow there is no usual step time.
         let many = medians.values().filter(|own| slow(**own)).count() * 4 > medians.len();
         let mut changes = Vec::new();
         for (rank, own) in medians {
@@ -131,7 +133,7 @@ impl Tempo {
         changes
     }
 
-    /// Ranks that are slow now, slowest first.
+    /// Returns the slow ranks, slowest first.
     pub(crate) fn slow(&self) -> Vec<(Rank, Slow)> {
         let mut slow: Vec<(Rank, Slow)> = self
             .ranks
@@ -162,7 +164,7 @@ impl Steps {
     }
 }
 
-/// The lower median; 0 of nothing.
+/// Returns the lower median; 0 for an empty list.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len().saturating_sub(1) / 2;
@@ -173,12 +175,12 @@ fn median(mut values: Vec<f64>) -> f64 {
 mod tests {
     use super::*;
 
-    /// Eight ranks make steps for so many seconds, each of this time; gives what was changed, with the second.
+    /// Simulates eight ranks for some seconds with the given step times; returns the changes, each with its second.
     fn run(tempo: &mut Tempo, from: u64, seconds: u64, own: impl Fn(u32) -> Option<f64>) -> Vec<(u64, Rank, Change)> {
         let mut told = Vec::new();
         for second in from..from + seconds {
             for rank in 0..8 {
-                // A step lasts as long as that of the slowest, whoever waits.
+                // Every rank waits for the slowest, so its step time applies to all.
                 tempo.note(Rank(rank), Step(second + 1), 130.0 + f64::from(rank) / 10.0, own(rank));
             }
             let now = Timestamp::from_millis(i64::try_from(second).expect("few") * 1000);
@@ -206,7 +208,7 @@ mod tests {
             "{told:?}"
         );
         assert_eq!(tempo.slow().len(), 1);
-        // Between the two bounds it stays what it is.
+        // Between the two bounds the state does not change.
         assert_eq!(run(&mut tempo, 100, 60, five(108.0)), []);
         let told = run(&mut tempo, 160, 60, five(101.0));
         assert!(matches!(told[..], [(_, Rank(5), Change::Usual)]), "{told:?}");
@@ -217,7 +219,7 @@ mod tests {
     fn ranks_that_wait_for_each_other_and_tell_no_work_of_their_own_are_all_alike() {
         let mut tempo = Tempo::default();
         assert_eq!(run(&mut tempo, 0, 200, |_| None), []);
-        // Who tells it alone is compared with nobody.
+        // A single rank that reports own work times has no peer to compare with.
         assert_eq!(run(&mut tempo, 200, 200, |rank| (rank == 5).then_some(400.0)), []);
     }
 

@@ -1,4 +1,4 @@
-//! The state as operators see it.
+//! Views of the state for operators.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::tempo::Slow;
 use crate::{Fleet, Job, Node, Phase, Plan, State};
 
 impl State {
-    /// Everything at one moment.
+    /// Returns the status of the cluster.
     pub fn status(&self, at: Timestamp) -> StatusView {
         let open = |state| matches!(state, CaseState::Open | CaseState::Recovering);
         StatusView {
@@ -95,7 +95,7 @@ fn node_reason(node: &Node) -> Option<String> {
     silent.or_else(cordon).or(Some(fencing))
 }
 
-/// The moment of the decision is not that of the last message, which came up to the silence limit earlier.
+/// `since` is the time of the decision; the last message came up to the silence limit earlier.
 fn lost_reason(node: &Node, since: Timestamp) -> String {
     match node.session_ended {
         Some(ended) => format!("its agent's session ended at {ended}; declared lost at {since}"),
@@ -103,7 +103,7 @@ fn lost_reason(node: &Node, since: Timestamp) -> String {
     }
 }
 
-/// Words for a job that works and makes no step marks.
+/// Reason shown for a running job without step marks.
 const NO_STEPS: &str = "reports no steps";
 
 fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64) -> JobView {
@@ -124,7 +124,7 @@ fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64) -> JobView {
         resumed_from: job.resumed_from.clone(),
         step: job.step,
         checkpoints: job.checkpoints.committed.clone(),
-        // Images of a job without a store, which earlier agents took, are on their way nowhere.
+        // Images of a job without a store, which earlier agents took, are never saved.
         saving: job
             .spec
             .checkpoint
@@ -145,7 +145,7 @@ fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64) -> JobView {
     }
 }
 
-/// Why a job waits, and which of its ranks run meanwhile.
+/// Returns the reason why a job waits, and names its ranks that run meanwhile.
 fn waiting_reason(job: &Job, fleet: &Fleet, missing: &str) -> String {
     let runs = |(rank, node): (rankguard_model::Rank, NodeId)| {
         (job.running.contains(&rank) && fleet.is_live(&node)).then_some(node)

@@ -1,4 +1,5 @@
-//! Which agents an agent asks whether the controller is away for all: live nodes, spread over failure domains.
+//! Witness selection: the agents that an agent asks about the controller when its own session is cut off; live nodes,
+//! spread over failure domains.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +7,13 @@ use rankguard_model::{NodeId, Peer};
 
 use crate::{Fleet, Node};
 
-/// Agents that one agent asks at most.
+/// Limit of witnesses of one agent.
 pub const WITNESSES_MAX: usize = 8;
-/// Neighbours in the ring that are looked at for another failure domain: bounds the work where all nodes share one.
+/// Ring neighbours considered for another failure domain; bounds the work if all nodes share one.
 const LOOKED_AT: usize = 64;
 
-/// Live nodes in a ring in which neighbours belong to different failure domains as far as possible. The witnesses of a node
-/// are those that follow it, so each node is a witness of about as many others as it has itself.
+/// Ring of live nodes in which neighbours belong to different failure domains as far as possible. The witnesses of a
+/// node are its successors, so each node is a witness of about as many nodes as it has witnesses.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WitnessRing {
     ring: Vec<Peer>,
@@ -20,10 +21,10 @@ pub struct WitnessRing {
 }
 
 impl WitnessRing {
-    /// The ring over the live nodes that answer other agents.
+    /// Builds the ring of the live nodes that answer witness requests.
     pub fn of(fleet: &Fleet) -> Self {
         let mut domains: BTreeMap<&str, Vec<Peer>> = BTreeMap::new();
-        // Agents without a lease do not know the question.
+        // Agents without a lease do not support witness requests.
         let answers = |entry: &Node| entry.lost_since.is_none() && entry.info.lease_ms > 0;
         for (node, entry) in fleet.iter().filter(|(_, entry)| answers(entry)) {
             let domain = entry.info.failure_domain.as_str();
@@ -41,17 +42,15 @@ impl WitnessRing {
         Self { ring, places }
     }
 
-    /// Nodes in the ring.
     pub fn len(&self) -> usize {
         self.ring.len()
     }
 
-    /// Whether no node is in the ring.
     pub fn is_empty(&self) -> bool {
         self.ring.is_empty()
     }
 
-    /// The witnesses of a node, those of other failure domains first.
+    /// Returns the witnesses of a node, those of other failure domains first.
     pub fn witnesses(&self, node: &NodeId, failure_domain: &str) -> Vec<Peer> {
         let start = self
             .places
@@ -69,7 +68,7 @@ impl WitnessRing {
         far.into_iter().chain(near).take(WITNESSES_MAX).cloned().collect()
     }
 
-    /// Where a node that is not in the ring begins: anywhere, but always the same.
+    /// Returns the start position of a node that is not in the ring: arbitrary but stable.
     fn entry_of(&self, node: &NodeId) -> usize {
         let mix = |sum: usize, byte: u8| sum.wrapping_mul(31).wrapping_add(usize::from(byte));
         let sum = node.as_str().bytes().fold(0, mix);

@@ -1,4 +1,4 @@
-//! Between two generations: what the last one had sealed is committed, whoever was to tell of it.
+//! Adoption: sealed shards of the last generation are committed even if they were not reported.
 
 mod cluster;
 
@@ -36,7 +36,7 @@ fn sealed(tiers: CheckpointTiers) -> Cluster {
     cluster
 }
 
-/// All ranks have sealed step 50; those of the first three nodes have said that it is durable, and the last node is gone.
+/// All ranks have sealed step 50; those of the first three nodes are reported durable, and the last node is lost.
 fn without_a_word(tiers: CheckpointTiers) -> Cluster {
     let mut cluster = sealed(tiers);
     for rank in 0..6 {
@@ -47,7 +47,7 @@ fn without_a_word(tiers: CheckpointTiers) -> Cluster {
     cluster
 }
 
-/// The last node is gone, and the others have ended their ranks.
+/// The last node is lost, and the others have ended their ranks.
 fn fail(cluster: &mut Cluster) {
     cluster.orders.clear();
     cluster.tell(Event::NodeFellSilent {
@@ -70,7 +70,7 @@ fn found(cluster: &mut Cluster, seals: Vec<ShardSeal>) {
     });
 }
 
-/// Where the ranks of the second generation start, once they are ordered to.
+/// Returns the step from which ranks of the second generation are ordered to start.
 fn starts_from(cluster: &Cluster) -> Option<Option<u64>> {
     cluster.orders.iter().find_map(|(_, order)| match order {
         Order::Launch(launch) => Some(launch.restore.as_ref().map(|point| point.step.0)),
@@ -145,7 +145,7 @@ fn what_is_not_whole_is_asked_of_the_nodes_that_are_left_the_nearest_place_first
         finished(&mut cluster, 1, HeldIn::Parity);
         assert!(cluster.looks.is_empty(), "two have not answered this");
         finished(&mut cluster, 1, from);
-        // One that goes meanwhile is not waited for.
+        // A node that is lost meanwhile is not waited for.
         match from {
             HeldIn::Copies => cluster.tell(Event::NodeFellSilent {
                 node: node(2),
@@ -194,7 +194,7 @@ fn rg_9_a_store_and_nodes_that_do_not_answer_cost_a_wait_and_no_job() {
         assert_eq!(starts_from(&cluster), None);
         cluster.wait(Duration::from_secs(2));
         assert_eq!(starts_from(&cluster), Some(None));
-        // What comes now comes too late.
+        // A report is too late from here on.
         cluster.tell(Event::ShardsFound {
             job: job(),
             generation: Generation(2),
@@ -273,7 +273,7 @@ fn a_manifest_that_cannot_be_written_is_void_and_the_job_goes_on() {
     assert_eq!(starts_from(&cluster), Some(None));
 }
 
-/// The last save of a training is often the one that counts: ranks exit while their agents still write it.
+/// The last checkpoint of a training is often the important one: ranks exit while their agents still write it.
 #[test]
 fn rg_1_what_is_durable_only_after_its_ranks_have_ended_well_is_committed_all_the_same() {
     let mut cluster = sealed(CheckpointTiers::default());

@@ -1,4 +1,5 @@
-//! Nodes that return are fenced before they take work (RG-3), and verdicts cordon within a budget over live nodes (RG-6).
+//! Nodes that return are fenced before they take work (RG-3), and verdicts cordon within a budget over live nodes
+//! (RG-6).
 
 mod cluster;
 
@@ -11,7 +12,7 @@ use rankguard_model::{
     NodeInfo, NodeState, Order, Rank, RankRef, Role, RunningRank, Source, UnconfirmedNode,
 };
 
-/// What an agent reports that was cut off or frozen, and still runs these ranks.
+/// Returns the join of an agent that was cut off or frozen and still runs these ranks.
 fn info(name: &NodeId, incarnation: &str, running: &[(&str, u64, u32)]) -> NodeInfo {
     let running = running.iter().map(|(job, generation, rank)| RunningRank {
         rank: RankRef {
@@ -55,7 +56,7 @@ impl Cluster {
         self.state.fleet().get(&node(number)).expect("it joined").state()
     }
 
-    /// The fences that wait to be sent to a node.
+    /// Returns the fences among the orders to a node.
     fn fences(&self, number: u32) -> Vec<(String, u64)> {
         let fence = |(at, order): &(NodeId, Order)| match order {
             Order::Fence { job, generation, .. } if *at == node(number) => Some((job.to_string(), generation.0)),
@@ -107,7 +108,7 @@ impl Cluster {
     }
 }
 
-/// Node 3 is away for so long that the job goes on without it.
+/// Node 3 is away until the job continues without it.
 fn moved_on() -> Cluster {
     let mut cluster = Cluster::checkpointed(Policy::default(), rankguard_model::CheckpointTiers::default());
     cluster.falls_silent(3);
@@ -136,7 +137,7 @@ fn rg_3_a_node_that_returns_with_old_ranks_is_fenced_before_it_takes_work() {
     assert!(noted, "{:#?}", cluster.cases());
 }
 
-/// Its report may be empty or a lie: what the controller placed there counts too.
+/// The report may be empty or false: the recorded placements count as well.
 #[test]
 fn rg_3_a_node_that_returns_and_reports_nothing_is_fenced_too() {
     let mut cluster = moved_on();
@@ -163,7 +164,7 @@ fn rg_3_ranks_where_the_plan_places_them_live_on() {
     cluster.orders.clear();
     cluster.rejoins(1, &[("llm", 1, 2), ("llm", 1, 3)]);
     assert_eq!((cluster.node_state(1), cluster.fences(1)), (NodeState::Healthy, vec![]));
-    // A rank of another node's place is not where the plan has it.
+    // A rank in the place of another node is not where the plan has it.
     cluster.rejoins(1, &[("llm", 1, 0)]);
     assert_eq!(cluster.fences(1), [("llm".to_owned(), 2)]);
 }
@@ -227,7 +228,7 @@ fn a_cancelled_job_names_the_nodes_whose_ranks_are_not_known_to_have_ended() {
     assert_eq!(cluster.node_state(2), NodeState::Healthy);
 }
 
-/// Journals of before nodes were fenced have no answers: their replay decides as it was decided then.
+/// Journals from before nodes were fenced contain no answers: their replay repeats the decisions of that time.
 #[test]
 fn a_replay_under_older_rules_asks_for_no_fence_until_newer_ones_are_adopted() {
     let policy: Policy = serde_json::from_str("{}").expect("a policy of before");
@@ -241,7 +242,7 @@ fn a_replay_under_older_rules_asks_for_no_fence_until_newer_ones_are_adopted() {
     assert_eq!(cluster.node_state(0), NodeState::Fencing);
 }
 
-/// Node 1's agent ends the ranks of a generation because its lease is over.
+/// Node 1's agent ends the ranks of a generation because its lease expired.
 fn lease_ends(cluster: &mut Cluster, generation: u64) {
     let fields = [("job", "llm".to_owned()), ("generation", generation.to_string())];
     let mark = Mark {
@@ -260,7 +261,7 @@ fn lease_ends(cluster: &mut Cluster, generation: u64) {
     cluster.report(node(1), Source::Agent, entity, body, vec![mark]);
 }
 
-/// The controller was down when the lease ended: the end is a failure of its own, and cordons nothing.
+/// The controller was down when the lease expired: the end is a separate failure, and cordons no node.
 #[test]
 fn ranks_that_a_lease_ended_are_a_case_and_the_job_restarts() {
     let mut cluster = Cluster::running(Policy::default());
@@ -304,7 +305,7 @@ fn a_lease_that_ended_after_the_job_moved_on_extends_the_case_of_that_failure() 
     assert!(noted, "{:#?}", cluster.cases());
 }
 
-/// Joins nodes of these names.
+/// Joins nodes with these names.
 fn join(cluster: &mut Cluster, names: impl IntoIterator<Item = String>) -> Vec<NodeId> {
     let names: Vec<NodeId> = names.into_iter().map(NodeId::from).collect();
     for name in &names {
@@ -379,7 +380,7 @@ fn an_operators_reason_replaces_that_of_a_verdict_and_widens_no_budget() {
     assert_eq!(after.cordoned_by_verdict(), before.cordoned_by_verdict());
 }
 
-/// Names that are cordoned, depart and come back under other names free no budget.
+/// Nodes that are cordoned, depart and return under other names free no budget.
 #[test]
 fn rg_6_churning_names_are_cordoned_within_the_share_of_live_nodes() {
     let mut cluster = Cluster::new(Policy::default());
@@ -425,12 +426,12 @@ fn names_that_departed_long_ago_are_forgotten_unless_they_are_cordoned_or_serve_
     cluster.wait(Duration::from_secs(2 * 86_400));
     assert!(cluster.state.fleet().get(&departed[0]).is_none());
     assert!(cluster.state.fleet().get(&departed[1]).is_some());
-    // It may come back as a new node.
+    // The node may return as a new one.
     let again = join(&mut cluster, ["gone".to_owned()]);
     assert!(cluster.state.fleet().is_live(&again[0]));
 }
 
-/// RG-5: a state that is replayed asks for the same fences.
+/// RG-5: a replayed state requests the same fences.
 #[test]
 fn fences_survive_a_restart_of_the_controller() {
     let mut cluster = moved_on();

@@ -1,4 +1,4 @@
-//! Generations that this journal has not given: it was restored from a copy, or is another one (RG-3).
+//! Generations that this journal lacks: it was restored from a copy, or is another journal (RG-3).
 
 mod cluster;
 
@@ -9,7 +9,7 @@ use rankguard_model::{
     RunningRank, Sequence, Source, SpoolEpoch,
 };
 
-/// A controller whose journal was begun in life 7, with the job running in generation 1.
+/// Creates a controller with a journal begun in life 7 and the job in generation 1.
 fn running() -> Cluster {
     let mut cluster = Cluster::new(Policy::default());
     cluster.tell(Event::LifeBegan { life: 7, position: 0 });
@@ -97,7 +97,7 @@ fn a_refused_order_raises_the_floor_and_is_no_failure() {
     let entity = Entity::Job { job: job() };
     cluster.report(node(0), Source::Agent, entity.clone(), refused(4), Vec::new());
     assert_eq!(cluster.generation(), Generation(5));
-    // The same order of a generation that is over, refused by another node.
+    // Another node refuses the same order of a generation that is over.
     cluster.report(node(1), Source::Agent, entity, refused(5), Vec::new());
     assert_eq!(cluster.generation(), Generation(5));
     cluster.wait(std::time::Duration::from_secs(5));

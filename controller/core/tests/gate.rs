@@ -1,4 +1,4 @@
-//! The look at the nodes before a generation.
+//! Preflight gate before a generation.
 
 mod cluster;
 
@@ -32,7 +32,7 @@ fn environment(all: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Until nothing more is ordered.
+/// Answers orders until there are no more.
 fn settle(cluster: &mut Cluster) {
     while !cluster.orders.is_empty() {
         cluster.obey();
@@ -91,7 +91,7 @@ fn a_node_on_which_a_check_fails_is_a_case_and_is_not_used_until_it_begins_anew(
     let [case] = cases[..] else { panic!("{cases:?}") };
     assert_eq!(case.verdict.class.as_str(), "path-not-found");
     assert_eq!(case.state, CaseState::Closed);
-    // Its agent starts anew, as after a repair; the job grows onto it again.
+    // The agent restarts, as after a repair; the job grows onto the node again.
     cluster.answers.clear();
     for rank in 0..6 {
         cluster.progress(rank, 1);
@@ -214,7 +214,7 @@ fn of_two_halves_that_differ_none_is_refused() {
     );
 }
 
-/// RG-9.
+/// RG-9: a node that does not answer preflight has a deadline.
 #[test]
 fn a_node_that_does_not_answer_counts_as_lost() {
     let mut cluster = cluster(Gate::Require);
@@ -231,7 +231,7 @@ fn a_node_that_does_not_answer_counts_as_lost() {
     assert!(matches!(phase(&cluster), Phase::Starting), "{:?}", phase(&cluster));
 }
 
-/// The first node measures for all, and what it finds is laid at the door of the node that it names.
+/// The first node measures for all, and its findings count against the node that they name.
 #[test]
 fn a_node_whose_ways_are_bad_is_refused_by_the_word_of_the_one_that_measured() {
     let mut cluster = Cluster::new(Policy {

@@ -1,4 +1,5 @@
-//! A job that hangs: named within the minute, left alone while it may still go on, started anew when it does not.
+//! Hanging jobs: the suspect is named within a minute, the job is left alone while it may still continue, and restarted
+//! if it does not.
 
 mod cluster;
 
@@ -8,7 +9,7 @@ use cluster::{Cluster, job, node};
 use rankguard_core::{Policy, Timer};
 use rankguard_model::{Body, CaseState, ClassId, Entity, Exit, Fields, Generation, Mark, Rank, Role, Source};
 
-/// An agent finds a rank silent for 31 s, in this place.
+/// An agent reports a rank as silent for 31 s, with this stack frame.
 fn silent(cluster: &mut Cluster, rank: u32, step: u64, place: &str) {
     let fields = [("step", step.to_string()), ("silent_ms", "31000".to_owned())];
     let mark = Mark {
@@ -46,7 +47,7 @@ fn hung() -> Cluster {
     cluster
 }
 
-/// The agent of the first node was told by NCCL which rank is behind.
+/// NCCL reports to the agent of the first node which rank is behind.
 fn nccl_names(cluster: &mut Cluster, generation: u64, rank: u32) {
     let mark = Mark {
         class: ClassId::from("hang-stalled-ranks"),
@@ -75,7 +76,7 @@ fn where_all_stand_alike_nccl_names_the_rank_that_is_behind() {
     cluster.wait(Duration::from_secs(31));
     silent(&mut cluster, 0, 40, "all_reduce (dist.py:7)");
     nccl_names(&mut cluster, 1, 3);
-    // Of an older generation: not heeded.
+    // A report of an older generation is ignored.
     nccl_names(&mut cluster, 0, 6);
     (1..8).for_each(|rank| silent(&mut cluster, rank, 40, "all_reduce (dist.py:7)"));
     cluster.wait(Duration::from_secs(10));
@@ -156,7 +157,7 @@ fn a_file_server_that_answers_again_is_told_in_the_case_of_its_hang_and_another_
     assert_eq!(case.state, CaseState::Recovering, "a step clears it");
 }
 
-/// What the status says of the job's state.
+/// Returns the reason of the job's state in the status.
 fn why(cluster: &Cluster) -> Option<String> {
     let status = cluster.state.status(cluster.now);
     status.jobs.into_iter().find_map(|job| job.reason)

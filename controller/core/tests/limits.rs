@@ -1,4 +1,4 @@
-//! RG-9: whatever agents make up and however long it lasts, the state stays within its limits.
+//! RG-9: the state stays within its limits for arbitrary evidence and any duration.
 
 mod cluster;
 
@@ -11,7 +11,7 @@ use rankguard_model::{
     Role, Sequence, Source, Step, Timestamp,
 };
 
-/// A liar: it makes up names, ranks and failures as fast as it can.
+/// Hostile agent that reports invented names, ranks and failures.
 struct Liar {
     state: State,
     now: Timestamp,
@@ -19,7 +19,7 @@ struct Liar {
 }
 
 impl Liar {
-    /// In a cluster whose job runs.
+    /// Creates the agent in a cluster with a running job.
     fn in_a_running_cluster() -> Self {
         let cluster = Cluster::running(Policy::default());
         Self {
@@ -62,7 +62,7 @@ impl Liar {
         self.tell(Event::EvidenceArrived { evidence });
     }
 
-    /// A failure of a node that does not exist.
+    /// Reports a failure of a node that does not exist.
     fn failure(&mut self, number: u64, text: &str) {
         let node = NodeId::from(format!("made-up-{number}"));
         let mark = Mark {
@@ -84,7 +84,7 @@ impl Liar {
         assert_eq!(invariants::check(&self.state), []);
     }
 
-    /// Bytes of a snapshot.
+    /// Returns the size of a snapshot, bytes.
     fn size(&self) -> usize {
         serde_json::to_vec(&self.state).expect("a state is JSON").len()
     }
@@ -96,7 +96,7 @@ fn cases_of_made_up_failures_stay_within_their_number_and_bytes() {
     let text = "x".repeat(8 << 10);
     for number in 0..6_000 {
         liar.failure(number, &text);
-        // Failures settle, and are forgotten by diagnosis.
+        // Failures settle, and diagnosis drops them.
         if number % 100 == 0 {
             liar.now = liar.now.after(Duration::from_secs(60));
             liar.check();
@@ -151,7 +151,7 @@ fn jobs_that_are_over_are_removed_and_their_names_stay_taken() {
     });
     assert!(!liar.state.jobs().contains_key(&spec(0).id), "a name is used once");
     assert!(liar.state.jobs().contains_key(&job()), "the running one stays");
-    // A month later the rest goes, too.
+    // A month later the rest is removed, too.
     liar.now = liar.now.after(Duration::from_secs(31 * 86_400));
     liar.tell(Event::JobSubmitted {
         spec: spec(9_999),
@@ -184,7 +184,7 @@ fn ranks_that_do_not_exist_leave_no_trace() {
     assert!(liar.size() < before + 2_000, "{} bytes after {before}", liar.size());
 }
 
-/// A node's number stays known as long as it may come back, and names without end are forgotten.
+/// The sequence number of a node is retained as long as the node may return, and an endless series of names is dropped.
 #[test]
 fn numbers_of_made_up_nodes_are_bounded_and_those_of_the_fleet_stay() {
     let mut liar = Liar::in_a_running_cluster();

@@ -1,5 +1,5 @@
-//! Progress of jobs: what refills a restart budget, what shows that a job without step marks lives, when it grows, and what is
-//! reported of void checkpoints.
+//! Progress of jobs: refill of restart budgets, signs of life of jobs without step marks, growth, and reports of void
+//! checkpoints.
 
 mod cluster;
 
@@ -19,7 +19,7 @@ fn policy() -> Policy {
     }
 }
 
-/// A job with checkpoints of which no rank has reported a step.
+/// Job with checkpoints without a step report.
 fn unmarked() -> Cluster {
     Cluster::unmarked(policy())
 }
@@ -53,7 +53,7 @@ impl Cluster {
         });
     }
 
-    /// A rank is killed, and the job is started again.
+    /// A rank is killed, and the job is restarted.
     fn kill(&mut self, rank: u32) {
         let exit = Exit::Signal(9);
         self.rank_says(
@@ -152,7 +152,7 @@ fn a_job_that_commits_and_reports_no_steps_runs_on() {
     assert_eq!((cluster.generation().0, cluster.cases().len()), (1, 0));
     let view = &cluster.state.status(cluster.now).jobs[0];
     assert_eq!((view.reason.as_deref(), view.step), (Some("reports no steps"), None));
-    // Four of its intervals.
+    // Four of its commit intervals.
     cluster.wait(Duration::from_secs(235));
     assert_eq!(cluster.cases().len(), 0);
     cluster.wait(Duration::from_secs(10));
@@ -205,7 +205,7 @@ fn a_recovered_job_without_steps_gets_no_invented_first_step() {
     assert_eq!(delays.first_step_ms, None);
 }
 
-/// One node leaves and comes back.
+/// A node leaves and returns.
 fn shrunk() -> Cluster {
     let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
     cluster.checkpoint(50);
@@ -253,7 +253,7 @@ fn a_job_is_checkpointed_before_it_grows() {
         .iter()
         .any(|(_, order)| matches!(order, Order::Checkpoint { .. }));
     assert!(called && cluster.job().nodes().len() == 3);
-    // It is not committed in time: the job goes on at its size.
+    // The commit is late: the job continues at its size.
     cluster.wait(Duration::from_secs(90));
     cluster.progress(0, 60);
     assert_eq!(cluster.generation(), generation);
@@ -265,7 +265,8 @@ fn a_job_is_checkpointed_before_it_grows() {
     );
 }
 
-/// Nodes of a job that has lost one and commits five times as often as it looks for nodes, a while after the node came back.
+/// Returns the number of nodes of a job that lost one and commits five times per growth check, some time after the node
+/// returned.
 fn nodes_after_frequent_commits(rules: u32) -> usize {
     let mut cluster = Cluster::unmarked(Policy { rules, ..policy() });
     cluster.checkpoint(1);

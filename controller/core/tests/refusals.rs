@@ -1,4 +1,4 @@
-//! Refused evidence is counted against its sender, in one case that does not grow with a flood.
+//! Refused evidence is counted against its sender, in one case that a flood does not extend.
 
 mod cluster;
 
@@ -70,7 +70,7 @@ fn a_case_ends_when_nothing_was_refused_for_a_day() {
     cluster.wait(Duration::from_secs(2));
     line(&mut cluster, 0);
     assert_eq!(cluster.cases()[0].state, CaseState::Closed);
-    // The second refusal of the node opens another one.
+    // The second refusal of the node opens another case.
     refuse(&mut cluster, 0, Rule::ForeignNode);
     assert_eq!(cluster.cases().len(), 2);
 }

@@ -1,4 +1,4 @@
-//! A rank that is slower than the others, by the marks of their steps.
+//! Stragglers: ranks that are slower than the others by their step marks.
 
 mod cluster;
 
@@ -8,7 +8,7 @@ use cluster::{Cluster, node};
 use rankguard_core::{Phase, Policy};
 use rankguard_model::{Body, Rank, Step, Timestamp};
 
-/// Eight ranks make so many steps, one a second, and tell what they worked themselves.
+/// Eight ranks make steps, one a second, and report their own work time.
 fn steps(cluster: &mut Cluster, from: u64, count: u64, own_ms: impl Fn(u32) -> f64) {
     for step in from..from + count {
         for rank in 0..8 {

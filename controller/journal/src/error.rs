@@ -1,8 +1,8 @@
-//! Why a journal cannot be used.
+//! Errors of the journal.
 
 use std::path::PathBuf;
 
-/// Why a journal cannot be used. Every message names the file.
+/// Error of the journal. Every message names the file.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum JournalError {
@@ -58,7 +58,8 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// Whether the file could not be written, read or made longer, as on a full disk: the journal itself may be sound.
+    /// Returns true if the file could not be written, read or extended, as on a full disk: the journal itself may be
+    /// intact.
     pub fn is_write_failure(&self) -> bool {
         matches!(self, Self::Storage { source, .. } if matches!(**source, redb::Error::Io(_) | redb::Error::PreviousIo))
     }

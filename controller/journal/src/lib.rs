@@ -1,20 +1,21 @@
-//! The journal: every event the brain has taken in, in order, on disk.
+//! Journal: all events of the decision core, in order, on disk.
 //!
-//! One redb file. Table `events`: entry number from 1 without gaps, to a [`Stamped`] as JSON. Table `meta`: the format's
-//! version and the policy under which the events were decided. A commit is synced before [`Journal::append`] returns; a
-//! process or machine that dies in between leaves the journal as the last whole commit had it.
+//! One redb file. Table `events`: entry number, counted from 1 without gaps, to a [`Stamped`] as JSON. Table `meta`:
+//! the format version and the policy under which the events were decided. A commit is synced before [`Journal::append`]
+//! returns; a process or machine that dies in between leaves the journal at its last complete commit.
 //!
-//! Snapshots of the state ([`encode_snapshot`], [`Journal::store_slice`]) let the oldest entries go ([`Journal::trim`],
-//! [`JournalRetention`]). A start reads the newest snapshot that is whole and replays the entries behind it; readers begin with
-//! the oldest one. Both are written in slices between commits, so that no commit waits for them. A journal from which entries
-//! were removed has format 2, which programs that know no snapshots refuse; format 1 is read as before.
+//! Snapshots of the state ([`encode_snapshot`], [`Journal::store_slice`]) permit the removal of the oldest entries
+//! ([`Journal::trim`], [`JournalRetention`]). A start reads the newest readable snapshot and replays the entries after
+//! it; readers begin with the oldest one. Snapshots are written and entries removed in slices between commits, so that
+//! no commit waits for them. A journal with removed entries has format 2, which programs without snapshot support
+//! refuse; format 1 is still read.
 //!
-//! The file is locked while it is open, so a second controller on it is refused. Readers ([`scan`], [`read`],
-//! [`tell`]) never write to it, not even to repair a journal whose controller was killed, and read it while its
-//! controller goes on: up to the entry that was the last when they began ([`in_use`] tells that there is more to come).
+//! The file is locked while it is open, so a second controller on it is refused. Readers ([`scan`], [`read`], [`tell`])
+//! never write to it, not even to repair a journal of a controller that was killed, and read it while its controller
+//! continues: up to the entry that was the last when they began ([`in_use`] shows that more follows).
 //!
-//! [`tell`] plays the events through the brain and says what they mean: jobs and their attempts, nodes and when they
-//! could be used, failures, evidence. It invents nothing: what the journal does not know is absent.
+//! [`tell`] replays the events through the decision core and derives records: jobs and their attempts, nodes and their
+//! availability, failures, evidence. It adds no values that the journal lacks.
 
 mod error;
 mod live;
@@ -46,7 +47,7 @@ pub use snapshot::{EncodedSnapshot, SnapshotError, encode_snapshot};
 pub use store::Restored;
 pub use tell::{Attempt, End, Failure, Happening, Interval, Job, Node, Seen, Told, Value, tell};
 
-/// Name of the journal in the state directory.
+/// Name of the journal file in the state directory.
 pub const JOURNAL_FILE: &str = "journal.redb";
 
 /// Format of a journal that holds all its entries.
@@ -58,10 +59,10 @@ const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 const META_VERSION: &str = "version";
 const META_POLICY: &str = "policy";
 
-/// Memory that the database may use to cache pages: a journal is written once and read once.
+/// Page cache of the database, bytes; small, because a journal is written once and read once.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// An open journal.
+/// Open journal.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
@@ -69,7 +70,7 @@ pub struct Journal {
     policy: Policy,
     /// Number of the last entry.
     entries: u64,
-    /// Number of the first entry that is held; one more than `entries` where none is.
+    /// Number of the first entry that is present; `entries` + 1 if none is.
     first: u64,
     /// Snapshots, oldest first.
     snapshots: Vec<SnapshotRecord>,
@@ -77,19 +78,19 @@ pub struct Journal {
     entry_bytes: u64,
 }
 
-/// An event as its entry holds it.
+/// Encodes an event as a journal entry.
 pub fn encode(stamped: &Stamped) -> Result<Vec<u8>, serde_json::Error> {
     serde_json::to_vec(stamped)
 }
 
-/// An entry as the event it holds.
+/// Decodes a journal entry.
 pub fn decode(entry: &[u8]) -> Result<Stamped, serde_json::Error> {
     serde_json::from_slice(entry)
 }
 
 impl Journal {
-    /// Opens the journal of a state directory, or begins one under this policy. An existing one keeps the policy it was
-    /// begun with: see [`Journal::policy`].
+    /// Opens the journal of a state directory, or creates one under this policy. An existing one retains the policy
+    /// with which it began: see [`Journal::policy`].
     pub fn open(path: &Path, policy: &Policy) -> Result<Self, JournalError> {
         let path = path.to_owned();
         if !path.exists() {
@@ -117,22 +118,22 @@ impl Journal {
         Ok(journal)
     }
 
-    /// The policy it was begun with.
+    /// Returns the policy with which the journal began.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// How many events were ever appended; the number of the last one.
+    /// Returns the number of events ever appended, which is the number of the last one.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// Bytes of all entries that were ever appended.
+    /// Returns the bytes of all entries ever appended.
     pub fn entry_bytes(&self) -> u64 {
         self.entry_bytes
     }
 
-    /// Gives every event that is held to `take`, in order.
+    /// Passes every event that is present to `take`, in order.
     pub fn replay(&self, mut take: impl FnMut(Stamped)) -> Result<(), JournalError> {
         let mut take = |entry: Result<Stamped, JournalError>| {
             take(entry?);
@@ -145,7 +146,7 @@ impl Journal {
         )
     }
 
-    /// Appends entries made by [`encode`]: all of them or, on an error, none. When it returns they are on disk.
+    /// Appends entries made by [`encode`]: all of them or, on an error, none. They are on disk when this returns.
     pub fn append(&mut self, entries: &[Vec<u8>]) -> Result<(), JournalError> {
         let write = || -> Result<(), redb::Error> {
             let transaction = self.database.begin_write()?;
@@ -168,8 +169,8 @@ impl Journal {
     }
 }
 
-/// Makes a journal without events. It is made whole under another name first: a controller that is killed while it
-/// begins leaves no half of a journal that the next one would have to refuse.
+/// Creates a journal without events. It is completed under a temporary name first: a controller that is killed
+/// meanwhile leaves no partial journal that the next one would refuse.
 fn begin(path: &Path, policy: &Policy) -> Result<(), JournalError> {
     let policy = serde_json::to_vec(policy).map_err(|source| JournalError::Policy {
         path: path.to_owned(),
@@ -191,18 +192,18 @@ fn begin(path: &Path, policy: &Policy) -> Result<(), JournalError> {
         }
         transaction.commit()?;
         drop(database);
-        // Unlike a rename, a link never replaces the journal of a controller that began at the same moment.
+        // Unlike a rename, a link never replaces the journal of a controller that started at the same time.
         match fs::hard_link(&draft, path) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e.into()),
             _ => fs::remove_file(&draft)?,
         }
-        // The file's name must survive a crash as surely as its content.
+        // The file name must survive a crash as well as its content.
         Ok(File::open(dir)?.sync_all()?)
     };
     write().map_err(|e| storage("begin", path, e))
 }
 
-/// A name for the draft of this process, with nothing under it.
+/// Returns the temporary name of this process, after removing a file of that name.
 fn draft_name(dir: &Path) -> io::Result<PathBuf> {
     let draft = dir.join(format!(".{JOURNAL_FILE}.{}", std::process::id()));
     match fs::remove_file(&draft) {
@@ -225,7 +226,7 @@ fn storage(what: &'static str, path: &Path, source: impl Into<redb::Error>) -> J
     }
 }
 
-/// Opens a file that may hold anything, and names what is wrong with it.
+/// Opens a file with arbitrary content and classifies the error.
 fn guarded<T>(path: &Path, open: impl FnOnce() -> Result<T, DatabaseError>) -> Result<T, JournalError> {
     let not_a_journal = |source: Box<dyn std::error::Error + Send + Sync>| JournalError::NotAJournal {
         path: path.to_owned(),
@@ -233,7 +234,7 @@ fn guarded<T>(path: &Path, open: impl FnOnce() -> Result<T, DatabaseError>) -> R
     };
     open().map_err(|error| match error {
         DatabaseError::DatabaseAlreadyOpen => JournalError::InUse { path: path.to_owned() },
-        // The format's reader says so of a file that does not begin as one of its own, or ends too early.
+        // redb returns these errors for a file that does not begin like its own, or that ends too early.
         DatabaseError::Storage(StorageError::Io(e))
             if matches!(e.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
         {
@@ -257,7 +258,7 @@ fn read_meta(view: &ReadTransaction, path: &Path) -> Result<Policy, JournalError
     policy_of(path, |key| found.remove(key).unwrap_or_default())
 }
 
-/// The policy, where the format's version is this one. `text`: what the table of these two holds under a name.
+/// Parses the policy if the format version is known. `text` returns the value of a key of the `meta` table.
 fn policy_of(path: &Path, mut text: impl FnMut(&str) -> Vec<u8>) -> Result<Policy, JournalError> {
     let version = text(META_VERSION);
     let known = [VERSION, VERSION_COMPACTED];
@@ -278,7 +279,7 @@ fn policy_of(path: &Path, mut text: impl FnMut(&str) -> Vec<u8>) -> Result<Polic
     })
 }
 
-/// The numbers of the first and the last entry, where there is one.
+/// Returns the numbers of the first and the last entry, if there are any.
 fn held_entries(view: &ReadTransaction) -> Result<Option<(u64, u64)>, redb::Error> {
     let table = view.open_table(EVENTS)?;
     let first = table.first()?.map(|(number, _)| number.value());
@@ -286,10 +287,10 @@ fn held_entries(view: &ReadTransaction) -> Result<Option<(u64, u64)>, redb::Erro
     Ok(first.zip(last))
 }
 
-/// What takes entries one by one.
+/// Callback that receives entries one by one.
 type Take<'a> = &'a mut dyn FnMut(Result<Stamped, JournalError>) -> Result<(), JournalError>;
 
-/// Gives `order` the entries from the one that it wants next.
+/// Passes the entries from the next expected one on to `order`.
 fn read_events(view: &ReadTransaction, path: &Path, order: &mut Order<'_>) -> Result<(), JournalError> {
     let table = view.open_table(EVENTS).map_err(|e| storage("read", path, e))?;
     let entries = table.range(order.next()..).map_err(|e| storage("read", path, e))?;

@@ -1,9 +1,9 @@
-//! A journal read while its controller writes it: without a lock, without a write.
+//! Lock-free reader of a journal that its controller may be writing.
 //!
-//! Entries never change, and the tree of a commit is proven page by page. Where the writer has given a page away in the
-//! meantime, reading goes on in the tree of the newest commit behind the entry that was read last, so that one reading
-//! may see parts of several commits and yet every entry once, in order. It ends with the entry that was the last when it
-//! began: a cluster that never rests is read in bounded time.
+//! Entries never change, and the tree of a commit is verified page by page. If the writer reused a page meanwhile,
+//! reading continues in the tree of the newest commit after the entry that was read last, so that one pass may read
+//! parts of several commits and yet every entry once, in order. It ends with the entry that was the last at its start,
+//! so that a busy cluster is read in bounded time.
 
 use std::io;
 use std::path::Path;
@@ -19,23 +19,23 @@ use crate::snapshot::{PARTS, RECORDS, SnapshotRecord, parse_record};
 use crate::{EVENTS, JournalError, META, Take, policy_of};
 use redb::TableHandle;
 
-/// Width of an entry's number.
+/// Width of an entry number, bytes.
 const NUMBER: usize = 8;
-/// How often a tree that does not hold is tried again while no commit came: a writer is between two writes for less.
+/// Retries of an inconsistent tree while no new commit appears; a writer is between two writes for less time.
 const TRIES: u32 = 200;
-/// How long to wait for those two writes.
+/// Pause between retries.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How often a newer commit may come before a single further entry was read.
+/// Newer commits that may appear before one further entry was read.
 const OVERTAKEN: u32 = 10_000;
 
-/// What reading ended with, beside the reader's own errors.
+/// Error of a read, in addition to errors of the callback.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// Its pages are not what they were written as: it needs repair, or is no journal.
+    /// Pages do not match their checksums: the file needs repair, or is no journal.
     Damaged,
     /// The file cannot be read.
     Io(io::Error),
-    /// The reader wants no more, or the journal is of another version.
+    /// The callback ended the read, or the journal has another version.
     Journal(JournalError),
 }
 
@@ -49,30 +49,30 @@ impl From<Stop<JournalError>> for Failed {
     }
 }
 
-/// A journal of which nobody is asked for leave.
+/// Journal opened without a lock.
 pub(crate) struct Live {
     pages: Pages,
     holder: Holder,
 }
 
-/// Who has a journal.
+/// Process state of a journal's writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Holder {
-    /// Nobody: it was closed.
+    /// No writer: the journal was closed.
     Closed,
-    /// A controller, which goes on writing.
+    /// A controller has it open and continues to write.
     InUse,
-    /// Nobody: the controller that had it was killed, or its machine went down.
+    /// No writer: the controller was killed, or its machine failed.
     Left,
 }
 
 impl Live {
-    /// Opens a journal; nothing where the file is none.
+    /// Opens a journal; returns `None` if the file is none.
     pub(crate) fn open(path: &Path) -> io::Result<Option<Self>> {
         let Some(pages) = Pages::open(path)? else {
             return Ok(None);
         };
-        // One that was closed is in nobody's use, and is not locked for a moment to learn it.
+        // A closed journal has no writer, so its lock need not be tried.
         let holder = match pages.not_closed()? {
             false => Holder::Closed,
             true if Overlay::open(path)?.is_none() => Holder::InUse,
@@ -85,12 +85,12 @@ impl Live {
         self.holder
     }
 
-    /// Whether it has the table of a journal.
+    /// Returns true if the file has the `meta` table of a journal.
     pub(crate) fn has_meta(&self) -> Result<bool, Failed> {
         self.again(|commit| Ok(self.pages.table::<JournalError>(commit.tables, META.name())?.is_some()))
     }
 
-    /// The policy it was begun with.
+    /// Returns the policy with which the journal began.
     pub(crate) fn policy(&self, path: &Path) -> Result<Policy, Failed> {
         let meta = self.again(|commit| {
             let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
@@ -114,8 +114,8 @@ impl Live {
         policy_of(path, text).map_err(Failed::Journal)
     }
 
-    /// The oldest snapshot of which all later entries are held; none in a journal that holds all its entries. One that cannot
-    /// be used is a problem, and the next one is taken.
+    /// Returns the oldest snapshot with all later entries present; `None` if the journal holds all its entries. An
+    /// unreadable snapshot is reported to `take`, and the next one is used.
     pub(crate) fn oldest_snapshot(&self, path: &Path, take: Take<'_>) -> Result<Option<Snapshot>, Failed> {
         let mut after = 0;
         loop {
@@ -129,7 +129,7 @@ impl Live {
         }
     }
 
-    /// The first snapshot behind a serial number with which reading may begin, and its bytes.
+    /// Returns the first usable snapshot after a serial number, with its bytes.
     fn snapshot_behind(
         &self,
         commit: Commit,
@@ -159,7 +159,7 @@ impl Live {
         Ok(Some((record, bytes)))
     }
 
-    /// The number of a commit's first entry, where it has one.
+    /// Returns the number of a commit's first entry.
     fn first(&self, commit: Commit) -> Result<Option<u64>, Stop<JournalError>> {
         let Some(root) = self.pages.table(commit.tables, EVENTS.name())? else {
             return Ok(None);
@@ -167,7 +167,7 @@ impl Live {
         let mut first = None;
         let found = self.pages.walk(root, Some(NUMBER), &|_| false, &mut |key, _| {
             first = number(key);
-            // The walk ends here; the reason is never seen.
+            // Ends the walk after the first key; the error is discarded.
             Err(())
         });
         match found {
@@ -177,7 +177,7 @@ impl Live {
         }
     }
 
-    /// Reads every page of the newest commit: what is proven here can be read, as long as nobody writes.
+    /// Verifies every page of the newest commit; the result holds while there is no writer.
     pub(crate) fn prove(&self) -> Result<(), Failed> {
         let commit = self.pages.commit::<JournalError>()?;
         for table in [EVENTS.name(), RECORDS.name(), PARTS.name()] {
@@ -189,7 +189,7 @@ impl Live {
         Ok(())
     }
 
-    /// Gives the entries to `order`, from the one that it wants next to the one that is the last now.
+    /// Passes the entries to `order`, from the next expected one to the one that is the last now.
     pub(crate) fn events(&self, order: &mut Order<'_>) -> Result<(), Failed> {
         let last = self.again(|commit| self.last(commit))?;
         let mut at = order.next();
@@ -208,7 +208,7 @@ impl Live {
                         _ => Ok(()),
                     });
                 match walked {
-                    // What was read before the writer went on counts.
+                    // Entries read before the writer changed the page count.
                     Err(Stop::Changed) if order.next() > from => Ok(false),
                     other => other.map(|()| true),
                 }
@@ -225,12 +225,12 @@ impl Live {
         Ok(())
     }
 
-    /// The number of a commit's last entry; 0 where it has none.
+    /// Returns the number of a commit's last entry; 0 if it has none.
     fn last(&self, commit: Commit) -> Result<u64, Stop<JournalError>> {
         let mut last = 0;
         let root: Option<Link> = self.pages.table(commit.tables, EVENTS.name())?;
         if let Some(root) = root {
-            // No branch but the last one is looked into.
+            // Only the last branch is visited.
             self.pages.walk(root, Some(NUMBER), &|_| true, &mut |key, _| {
                 last = number(key).unwrap_or(last);
                 Ok(())
@@ -239,7 +239,7 @@ impl Live {
         Ok(last)
     }
 
-    /// Reads something of the newest commit, and again where a page no longer is what the commit named.
+    /// Reads from the newest commit, and retries while pages no longer match it.
     fn again<T>(&self, mut read: impl FnMut(Commit) -> Result<T, Stop<JournalError>>) -> Result<T, Failed> {
         let (mut tries, mut seen) = (0, None);
         loop {
@@ -247,7 +247,7 @@ impl Live {
             let number = commit.as_ref().ok().map(|commit| commit.number);
             match commit.and_then(&mut read) {
                 Err(Stop::Changed) if tries < TRIES && self.holder == Holder::InUse => {
-                    // The file tells nobody that a commit is whole: looking again is all there is.
+                    // The file gives no signal for a complete commit, so it is polled.
                     if seen == number {
                         tries += 1;
                         std::thread::sleep(PAUSE);

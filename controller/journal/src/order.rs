@@ -1,10 +1,10 @@
-//! Entries in the order of their numbers, and what is wrong with them.
+//! Entries in the order of their numbers, with missing and unreadable ones reported.
 
 use std::path::Path;
 
 use crate::{JournalError, Take, decode};
 
-/// Hands entries on and knows which one comes next.
+/// Passes entries on and tracks the next expected number.
 pub(crate) struct Order<'a> {
     path: &'a Path,
     next: u64,
@@ -12,17 +12,17 @@ pub(crate) struct Order<'a> {
 }
 
 impl<'a> Order<'a> {
-    /// Entries from number `next` on.
+    /// Expects entries from number `next` on.
     pub(crate) fn new(path: &'a Path, next: u64, take: Take<'a>) -> Self {
         Self { path, next, take }
     }
 
-    /// The number that is wanted next, from 1.
+    /// Returns the next expected number, from 1.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// An entry; one that was handed on before is left out.
+    /// Passes an entry on; one that was passed on before is skipped.
     pub(crate) fn entry(&mut self, number: u64, bytes: &[u8]) -> Result<(), JournalError> {
         if number < self.next {
             return Ok(());

@@ -1,5 +1,4 @@
-//! A journal's file, to be looked at and left as it is: what the database writes while it repairs a journal that was
-//! never closed goes to memory and is gone with it.
+//! Copy-on-write overlay of a journal file: the writes of a repair go to memory, and the file remains unchanged.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,10 +10,10 @@ use std::sync::{Mutex, MutexGuard};
 
 use redb::StorageBackend;
 
-/// Bytes of a block that is kept in memory.
+/// Block size, bytes.
 const BLOCK: usize = 4_096;
 
-/// The file, and what was written over it.
+/// File with the blocks written over it.
 #[derive(Debug)]
 pub(crate) struct Overlay {
     file: File,
@@ -23,15 +22,15 @@ pub(crate) struct Overlay {
 
 #[derive(Debug)]
 struct Over {
-    /// As the database wants it to be.
+    /// Length as set by the database.
     length: u64,
-    /// Bytes of the file that still count: less than it has once it was made shorter.
+    /// Bytes of the file that are still valid: fewer than its length after a truncation.
     below: u64,
     blocks: BTreeMap<u64, Box<[u8; BLOCK]>>,
 }
 
 impl Overlay {
-    /// Opens a file. Nothing where a controller has it open.
+    /// Opens a file. Returns `None` if a controller has it open.
     pub(crate) fn open(path: &Path) -> io::Result<Option<Self>> {
         let file = File::open(path)?;
         match file.try_lock_shared() {
@@ -51,7 +50,7 @@ impl Overlay {
         }))
     }
 
-    /// A thread that panicked while it held the lock left whole blocks: each is written in one copy.
+    /// Every block is written in one copy, so a panic under the lock leaves complete blocks.
     fn over(&self) -> MutexGuard<'_, Over> {
         self.over.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -64,7 +63,7 @@ impl Overlay {
     }
 }
 
-/// The blocks that a range touches, with the range's part of each and where that lies in the caller's bytes.
+/// Returns the blocks that a range touches, each with its part of the range and the position in the caller's bytes.
 fn parts(offset: u64, length: usize) -> impl Iterator<Item = (u64, std::ops::Range<usize>, usize)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -104,7 +103,7 @@ impl StorageBackend for Overlay {
         let mut over = self.over();
         over.below = over.below.min(length);
         over.length = length;
-        // What lies past the end reads as zeros should the file grow again.
+        // Bytes past the end must read as zeros if the file grows again.
         over.blocks.split_off(&length.div_ceil(BLOCK as u64));
         if let Some(last) = over.blocks.get_mut(&(length / BLOCK as u64)) {
             last[(length % BLOCK as u64) as usize..].fill(0);

@@ -1,9 +1,9 @@
-//! Pages of a redb file (format 3) that somebody else may be writing to, each proven by its checksum.
+//! Reader of redb pages (format 3), each verified by its checksum, while another process may write the file.
 //!
-//! The file is a header with two commits, of which one byte names the newer, and trees of pages that are never changed
-//! in place: a commit writes new pages and then names its root. Whoever holds a page's number holds its checksum too, so
-//! a page that was given away since and written anew is noticed, and nothing is locked. The format is that of the
-//! database's `docs/design.md`; nothing else of it is read here: no allocator, no repair.
+//! The file is a header with two commits, of which one byte selects the newer, and trees of pages that are never
+//! changed in place: a commit writes new pages and then stores its root. A reference to a page holds its number and its
+//! checksum, so a page that was freed and rewritten meanwhile is detected, and no lock is needed. The format is that of
+//! the database's `docs/design.md`; allocator and repair are not implemented here.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use std::path::Path;
 
 use twox_hash::XxHash3_128;
 
-/// How files of the database begin.
+/// Magic number of redb files.
 pub(crate) const MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
 const FORMAT: u8 = 3;
 const HEADER: usize = 320;
@@ -20,55 +20,55 @@ const SLOTS: [usize; 2] = [64, 192];
 const SLOT: usize = 128;
 const PRIMARY: u8 = 1;
 const NOT_CLOSED: u8 = 2;
-/// Numbers of pages and regions have so many bits.
+/// Bits of page and region numbers.
 const NUMBER_BITS: u32 = 20;
-/// The largest page that is read: entries are events, and none is nearly as large.
+/// Largest page that is read, bytes; entries are events, which are far smaller.
 const MAX_PAGE: u64 = 64 << 20;
-/// A tree of more levels than this is none: each holds many pages.
+/// Deepest tree that is read; each level holds many pages.
 const MAX_DEPTH: u32 = 24;
 
-/// Why a tree could not be read to its end.
+/// Reason why a tree was not read to its end.
 #[derive(Debug)]
 pub(crate) enum Stop<E> {
-    /// It is not what it was when the commit was read: the writer went on, or the file is damaged.
+    /// A page does not match the commit: the writer continued, or the file is damaged.
     Changed,
     /// The file cannot be read.
     Io(io::Error),
-    /// Who took the entries wants no more.
+    /// The callback ended the walk.
     Taken(E),
 }
 
 impl<E> From<io::Error> for Stop<E> {
     fn from(problem: io::Error) -> Self {
         match problem.kind() {
-            // It ends before a page that it once held.
+            // The file ends before a page that it once held.
             io::ErrorKind::UnexpectedEof => Self::Changed,
             _ => Self::Io(problem),
         }
     }
 }
 
-/// A page with what it must hold.
+/// Reference to a page, with its checksum.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Link {
     number: u64,
     sum: u128,
 }
 
-/// The newest commit: its number, and the tree of its tables.
+/// Newest commit: its number, and the tree of its tables.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Commit {
     pub(crate) number: u64,
     pub(crate) tables: Option<Link>,
 }
 
-/// How wide keys of a tree are, in bytes; none where they differ.
+/// Width of the keys of a tree, bytes; `None` if it varies.
 pub(crate) type KeyWidth = Option<usize>;
 
-/// Takes a key and its value.
+/// Callback for a key and its value.
 pub(crate) type Visit<'a, E> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<(), E>;
 
-/// A file of pages.
+/// File of pages.
 #[derive(Debug)]
 pub(crate) struct Pages {
     file: File,
@@ -78,7 +78,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Opens a file; nothing where it is no database of this format.
+    /// Opens a file; returns `None` if it is no database of this format.
     pub(crate) fn open(path: &Path) -> io::Result<Option<Self>> {
         let file = File::open(path)?;
         let mut header = [0; HEADER];
@@ -93,7 +93,7 @@ impl Pages {
             && page.is_power_of_two()
             && lead <= 1 << NUMBER_BITS
             && (1..=1 << NUMBER_BITS).contains(&data);
-        // Sizes that are not sound would not fit a number either.
+        // Unsound sizes could overflow these products.
         Ok(is_sound.then(|| Self {
             file,
             page,
@@ -102,14 +102,14 @@ impl Pages {
         }))
     }
 
-    /// Whether no writer has closed it: one has it open, or ended without a word.
+    /// Returns true if the file was not closed: a writer has it open, or ended without closing it.
     pub(crate) fn not_closed(&self) -> io::Result<bool> {
         let mut state = [0];
         self.file.read_exact_at(&mut state, MAGIC.len() as u64)?;
         Ok(state[0] & NOT_CLOSED != 0)
     }
 
-    /// The newest commit.
+    /// Returns the newest commit.
     pub(crate) fn commit<E>(&self) -> Result<Commit, Stop<E>> {
         let mut header = [0; HEADER];
         self.file.read_exact_at(&mut header, 0)?;
@@ -125,12 +125,12 @@ impl Pages {
         })
     }
 
-    /// The tree of a table; nothing where there is no such table, or it is empty.
+    /// Returns the tree of a table; `None` if the table is absent or empty.
     pub(crate) fn table<E>(&self, tables: Option<Link>, name: &str) -> Result<Option<Link>, Stop<E>> {
         let mut found = None;
         let Some(root) = tables else { return Ok(None) };
         self.walk(root, None, &|_| false, &mut |key, definition| {
-            // Its kind, its length, whether it has a root, the root.
+            // Layout: kind, length, flag for a root, root.
             if key == name.as_bytes() && definition.get(9).is_some_and(|has| *has != 0) {
                 found = link(definition, 10);
             }
@@ -139,7 +139,8 @@ impl Pages {
         Ok(found)
     }
 
-    /// Visits a tree in the order of its keys. `skip` is asked of a key that no key below a branch is above.
+    /// Visits a tree in the order of its keys. `skip` receives an upper bound of the keys below a branch, and returns
+    /// true to skip it.
     pub(crate) fn walk<E>(
         &self,
         root: Link,
@@ -188,7 +189,7 @@ impl Pages {
         );
         let bytes = self.page << order;
         let from = self.page + region * self.region + self.lead + index * bytes;
-        // Memory is asked for only where the file has as much.
+        // Memory is allocated only for a page that the file contains.
         if order > NUMBER_BITS || bytes > MAX_PAGE || from + bytes > self.file.metadata()?.len() {
             return Err(Stop::Changed);
         }
@@ -198,13 +199,13 @@ impl Pages {
     }
 }
 
-/// A page as keys with values, or as keys between children.
+/// Page as keys with values (leaf), or as keys between children (branch).
 struct Node<'a> {
     page: &'a [u8],
     width: KeyWidth,
     is_branch: bool,
     count: usize,
-    /// Where what the checksum covers ends.
+    /// End of the bytes that the checksum covers.
     end: usize,
 }
 
@@ -232,7 +233,7 @@ impl<'a> Node<'a> {
         (node.end <= page.len()).then_some(node)
     }
 
-    /// Where the table of the ends of keys begins.
+    /// Returns the position of the key end table.
     fn head(&self) -> usize {
         if self.is_branch { 8 + 24 * (self.count + 1) } else { 4 }
     }

@@ -1,4 +1,4 @@
-//! Journals as those read them who do not own them: looked at, never written to.
+//! Readers of journals that another process may own; the file is never written.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -17,29 +17,29 @@ use crate::pages::MAGIC;
 use crate::snapshot::{self, SnapshotRecord};
 use crate::{JOURNAL_FILE, JournalError, META, Take, builder, guarded, held_entries, read_events, read_meta, storage};
 
-/// Where a journal begins: at its first event, or at the snapshot that stands for the events which retention has removed.
+/// Beginning of a journal: its first event, or the snapshot in place of the events that retention removed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Beginning {
-    /// The state before the first event that the journal holds.
+    /// State before the first event that is present.
     pub state: State,
-    /// Number of events that were removed.
+    /// Number of removed events.
     pub removed: u64,
-    /// When the last of them was stamped.
+    /// Time of the last removed event.
     pub removed_to: Option<Timestamp>,
 }
 
-/// A journal that was read.
+/// Journal that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recording {
-    /// How the brain decided; a replay needs the same.
+    /// Settings of the decision core; a replay needs the same.
     pub policy: Policy,
-    /// The state to replay the events on.
+    /// State before the first event.
     pub begin: Box<State>,
-    /// What happened, in order.
+    /// Events in order.
     pub events: Vec<Stamped>,
 }
 
-/// All of a journal. `path` is the journal or its state directory. Refused where an entry is missing or cannot be read.
+/// Reads a whole journal. `path` is the journal or its state directory. Fails if an entry is missing or unreadable.
 pub fn read(path: &Path) -> Result<Recording, JournalError> {
     let (mut events, mut begin) = (Vec::new(), None);
     let policy = scan_from(
@@ -58,8 +58,8 @@ pub fn read(path: &Path) -> Result<Recording, JournalError> {
     })
 }
 
-/// Gives every entry that is held to `take`, in order, with what is wrong with it, and the policy at the end; memory stays
-/// bounded. `take` ends the reading with an error. What a controller writes meanwhile is not in it.
+/// Passes every entry that is present, or its error, to `take` in order, and returns the policy; memory is bounded. An
+/// error from `take` ends the read. Entries that a controller appends meanwhile are not included.
 pub fn scan(
     path: &Path,
     take: impl FnMut(Result<Stamped, JournalError>) -> Result<(), JournalError>,
@@ -67,7 +67,7 @@ pub fn scan(
     scan_from(path, |_| {}, take)
 }
 
-/// As [`scan`], with the state to begin with, which `begin` receives before the first entry.
+/// Like [`scan`]; in addition `begin` receives the initial state before the first entry.
 pub fn scan_from(
     path: &Path,
     begin: impl FnOnce(Beginning),
@@ -94,7 +94,7 @@ pub fn scan_from(
             let mut order = Order::new(&path, next, &mut take);
             match live.events(&mut order) {
                 Ok(()) => Ok(policy),
-                // The rest of it can be had after a repair only.
+                // The rest can be read only after a repair.
                 Err(Failed::Damaged) => {
                     let (view, _database) = look(&path)?;
                     read_events(&view, &path, &mut order)?;
@@ -116,7 +116,7 @@ pub fn scan_from(
     }
 }
 
-/// A snapshot's state with its record.
+/// Record and state of a snapshot.
 pub(crate) type Snapshot = (SnapshotRecord, State);
 
 fn beginning(policy: &Policy, snapshot: Option<Snapshot>) -> (Beginning, u64) {
@@ -141,8 +141,8 @@ fn beginning(policy: &Policy, snapshot: Option<Snapshot>) -> (Beginning, u64) {
     }
 }
 
-/// The oldest snapshot of which all later entries are held, of a journal from which entries were removed. One that cannot be
-/// read is a problem, and the next one is taken.
+/// Returns the oldest snapshot with all later entries present, of a journal with removed entries. An unreadable
+/// snapshot is reported to `take`, and the next one is used.
 fn oldest_in(view: &ReadTransaction, path: &Path, take: Take<'_>) -> Result<Option<Snapshot>, JournalError> {
     let failed = |problem: redb::Error| storage("read", path, problem);
     let first = held_entries(view).map_err(failed)?.map(|(first, _)| first);
@@ -159,12 +159,12 @@ fn oldest_in(view: &ReadTransaction, path: &Path, take: Take<'_>) -> Result<Opti
     Ok(None)
 }
 
-/// Whether reading may begin with a snapshot: the first entry is not the journal's first, and is no later than its successor.
+/// Returns true if reading may begin with this snapshot: entries were removed, and none after the snapshot is missing.
 pub(crate) fn begins_with(record: &SnapshotRecord, first: Option<u64>) -> bool {
     first.is_none_or(|first| first > 1 && record.entry + 1 >= first)
 }
 
-/// A snapshot out of its bytes.
+/// Decodes a snapshot; an error names the file and the entry.
 pub(crate) fn decoded(path: &Path, record: SnapshotRecord, bytes: &[u8]) -> Result<Snapshot, JournalError> {
     match record.decode(bytes) {
         Ok(state) => Ok((record, state)),
@@ -176,7 +176,7 @@ pub(crate) fn decoded(path: &Path, record: SnapshotRecord, bytes: &[u8]) -> Resu
     }
 }
 
-/// Gives the evidence of a journal to `take`, in the order in which it arrived, until `take` wants no more.
+/// Passes the evidence of a journal to `take`, in the order of arrival, until `take` returns false.
 pub fn evidence(path: &Path, mut take: impl FnMut(Result<Evidence, JournalError>) -> bool) -> Result<(), JournalError> {
     let mut wants = true;
     scan(path, |entry| {
@@ -194,19 +194,19 @@ pub fn evidence(path: &Path, mut take: impl FnMut(Result<Evidence, JournalError>
     .map(drop)
 }
 
-/// What a journal's events led to.
+/// Result of a replay.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Played {
-    /// The cases, by number.
+    /// Cases, by number.
     pub cases: Vec<Case>,
-    /// How many entries there were.
+    /// Number of entries.
     pub entries: u64,
 }
 
-/// The cases that the first `most` entries of a journal lead to under a catalogue, or under those that its
-/// controller had. `change` sees all evidence before the
-/// brain does: other rules would have marked it otherwise. What followed from the old verdicts (plans, restarts) stays as
-/// it was recorded. `problem` is told of entries that cannot be read.
+/// Replays the first `most` entries of a journal and returns the resulting cases, under `catalogue` or under those that
+/// its controller had. `change` modifies all evidence before it is applied, because other rules would have classified
+/// it otherwise. Recorded consequences of the old verdicts (plans, restarts) are unchanged. `problem` receives entries
+/// that cannot be read.
 pub fn cases(
     path: &Path,
     most: u64,
@@ -250,8 +250,8 @@ pub fn cases(
     Ok(Played { cases, entries })
 }
 
-/// Whether this is a journal, or the state directory of one. A file that begins as one and is too damaged to say more
-/// counts as one; a database of somebody else does not.
+/// Returns true if this is a journal or the state directory of one. A damaged file with the magic number of a journal
+/// counts as one; another redb database does not.
 pub fn is_journal(path: &Path) -> bool {
     let path = &at(path);
     let mut begins = [0; MAGIC.len()];
@@ -265,13 +265,13 @@ pub fn is_journal(path: &Path) -> bool {
     look(path).map_or(true, |(view, _database)| view.open_table(META).is_ok())
 }
 
-/// Whether a controller has this journal open, so that it goes on where a reader ends.
+/// Returns true if a controller has this journal open, so that more entries may follow.
 pub fn in_use(path: &Path) -> bool {
     let live = Live::open(&at(path)).ok().flatten();
     live.is_some_and(|live| live.holder() == Holder::InUse)
 }
 
-/// The policy of a journal, without a look at its events.
+/// Returns the policy of a journal without reading its events.
 pub fn policy(path: &Path) -> Result<Policy, JournalError> {
     let path = at(path);
     match Live::open(&path).ok().flatten().map(|live| live.policy(&path)) {
@@ -281,15 +281,15 @@ pub fn policy(path: &Path) -> Result<Policy, JournalError> {
     }
 }
 
-/// A journal that can be read page by page: one that a controller writes, that was closed, or that was left as whole as
-/// if it had been. One of which a crash left part of a commit needs repair, and is none.
+/// Returns a journal that can be read page by page: in use, closed, or left consistent by a crash. One with a partial
+/// commit needs a repair, and gives `None`.
 fn proven(path: &Path) -> Option<Live> {
-    // Whoever looks for a repair says better what is wrong with the file.
+    // The repair path reports problems of the file in more detail.
     let live = Live::open(path).ok().flatten()?;
     (live.holder() != Holder::Left || live.prove().is_ok()).then_some(live)
 }
 
-/// The journal of a state directory, or the file itself.
+/// Returns the journal of a state directory, or the path itself.
 fn at(path: &Path) -> PathBuf {
     if path.is_dir() {
         path.join(JOURNAL_FILE)
@@ -298,7 +298,7 @@ fn at(path: &Path) -> PathBuf {
     }
 }
 
-/// Opens a journal to be looked at as it would be after a repair, which is made in memory.
+/// Opens a journal for reading as it would be after a repair, which is made in memory.
 fn look(path: &Path) -> Result<(ReadTransaction, Database), JournalError> {
     let overlay = match Overlay::open(path) {
         Ok(Some(overlay)) => overlay,
@@ -308,7 +308,7 @@ fn look(path: &Path) -> Result<(ReadTransaction, Database), JournalError> {
         }
         Err(problem) => return Err(storage("open", path, StorageError::Io(problem))),
     };
-    // An empty file would become a database of its own.
+    // redb would create a new database in an empty file.
     if fs::metadata(path)
         .map_err(|e| storage("open", path, StorageError::Io(e)))?
         .len()

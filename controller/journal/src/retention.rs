@@ -1,4 +1,4 @@
-//! Which snapshots and entries of a journal are kept, and when the next snapshot is due.
+//! Retention of snapshots and entries, and the schedule of snapshots.
 
 use std::time::Duration;
 
@@ -6,30 +6,30 @@ use rankguard_model::Timestamp;
 
 use crate::snapshot::SnapshotRecord;
 
-/// Snapshots that are kept. More of them let the journal begin nearer to the limit, and cost space.
+/// Snapshots that are retained. More of them let the journal begin nearer to the limit, and take space.
 const SNAPSHOTS_MAX: usize = 8;
-/// Newest snapshots that are always kept: a damaged one is replaced by the one before.
+/// Newest snapshots that are always retained: a damaged one is replaced by the one before.
 const NEWEST_KEPT: usize = 2;
-/// A snapshot is due when the entries since the last one have this many times its size.
+/// Ratio of the bytes of entries since the last snapshot to its size, from which on a snapshot is due.
 const SIZE_FACTOR: u64 = 2;
-/// A snapshot is due in any case after this part of the retained time.
+/// Fraction of the retained time after which a snapshot is due in any case.
 const AGE_PART: u32 = 8;
 
-/// How much of a journal is kept, and how often a snapshot is taken.
+/// Retention of the journal, and the snapshot schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JournalRetention {
     /// Entries older than this may be removed.
     pub max_age: Duration,
     /// Bytes of entries beyond which the oldest are removed regardless of their age.
     pub max_bytes: u64,
-    /// Entries after which a snapshot is taken: they are what a start has to replay.
+    /// Entries after which a snapshot is taken; this bounds the replay at a start.
     pub snapshot_entries: u64,
     /// Bytes of entries after which a snapshot is taken, but not less than twice the size of the last one.
     pub snapshot_bytes: u64,
 }
 
 impl JournalRetention {
-    /// Keeps all entries; snapshots are taken as by default.
+    /// Returns a retention that keeps all entries, with the default snapshot schedule.
     pub fn unlimited() -> Self {
         Self {
             max_age: Duration::MAX,
@@ -50,7 +50,7 @@ impl Default for JournalRetention {
     }
 }
 
-/// What a journal holds behind its newest snapshot.
+/// Entries after the newest snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tail {
     pub(crate) entries: u64,
@@ -58,7 +58,7 @@ pub(crate) struct Tail {
 }
 
 impl JournalRetention {
-    /// Whether it is time for a snapshot.
+    /// Returns true if a snapshot is due.
     pub(crate) fn is_due(&self, newest: Option<&SnapshotRecord>, tail: Tail, now: Timestamp) -> bool {
         if tail.entries == 0 {
             return false;
@@ -70,7 +70,7 @@ impl JournalRetention {
         many || large || old
     }
 
-    /// The serial number of the snapshot that the journal may begin with; none where all entries stay.
+    /// Returns the serial number of the snapshot with which the journal may begin; `None` if all entries are retained.
     pub(crate) fn beginning(&self, records: &[SnapshotRecord], entry_bytes: u64, now: Timestamp) -> Option<u64> {
         let eligible = records.get(..=records.len().checked_sub(NEWEST_KEPT)?)?;
         let old = |record: &&SnapshotRecord| now.since(record.at) >= self.max_age;
@@ -85,8 +85,8 @@ impl JournalRetention {
         by_age.max(by_bytes)
     }
 
-    /// Serial numbers of snapshots between the oldest and the newest ones that are not needed: those whose removal leaves the
-    /// smallest stretches of entries without one.
+    /// Returns the serial numbers of unneeded snapshots between the oldest and the newest ones: those with the smallest
+    /// amount of entries between their neighbours.
     pub(crate) fn superfluous(&self, records: &[SnapshotRecord]) -> Vec<u64> {
         let mut kept: Vec<&SnapshotRecord> = records.iter().collect();
         let mut gone = Vec::new();

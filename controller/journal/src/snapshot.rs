@@ -1,8 +1,8 @@
 //! Snapshots: the state of the decision core after an entry, so that the entries before it can be removed.
 //!
-//! A snapshot is JSON in parts of [`PART_BYTES`] in table `snapshot_parts`, and a [`SnapshotRecord`] in table `snapshots` that is
-//! written in one transaction with the last part: a snapshot without a record does not exist. The record holds a digest of all
-//! parts. A snapshot is written only if it reads back as the state that was written.
+//! A snapshot is JSON in parts of [`PART_BYTES`] in table `snapshot_parts`, and a [`SnapshotRecord`] in table
+//! `snapshots` that is written in one transaction with the last part: a snapshot without a record does not exist. The
+//! record holds a digest of all parts. A snapshot is written only if it decodes to the state that was encoded.
 
 use rankguard_core::State;
 use rankguard_model::Timestamp;
@@ -15,21 +15,21 @@ pub(crate) const RECORDS: TableDefinition<u64, &[u8]> = TableDefinition::new("sn
 /// Table of parts, by [`part_key`].
 pub(crate) const PARTS: TableDefinition<u64, &[u8]> = TableDefinition::new("snapshot_parts");
 
-/// Bytes of a part: with its key it fills one page of 64 KiB.
+/// Part size, bytes: with its key it fills one page of 64 KiB.
 pub(crate) const PART_BYTES: usize = 60 << 10;
-/// Bits of a part's key that hold the number of the part.
+/// Bits of a part key for the number of the part.
 const PART_BITS: u32 = 24;
 
-/// What the journal knows of a snapshot without reading it.
+/// Description of a stored snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotRecord {
     /// Number of the snapshot, from 1.
     pub serial: u64,
-    /// Last entry whose effect is in it.
+    /// Last entry that it includes.
     pub entry: u64,
-    /// When that entry was stamped.
+    /// Time of that entry.
     pub at: Timestamp,
-    /// Size, bytes.
+    /// Size of the JSON, bytes.
     pub bytes: u64,
     /// Bytes of all entries up to `entry`, removed ones included.
     pub entry_bytes: u64,
@@ -38,17 +38,17 @@ pub struct SnapshotRecord {
 }
 
 impl SnapshotRecord {
-    /// Number of parts.
+    /// Returns the number of parts.
     pub(crate) fn parts(&self) -> u64 {
         self.bytes.div_ceil(PART_BYTES as u64)
     }
 
-    /// Keys of its parts.
+    /// Returns the keys of its parts.
     pub(crate) fn keys(&self) -> std::ops::Range<u64> {
         part_key(self.serial, 0)..part_key(self.serial, self.parts())
     }
 
-    /// The state in these bytes, if they are what was written.
+    /// Decodes the state after checking length and digest.
     pub(crate) fn decode(&self, bytes: &[u8]) -> Result<State, String> {
         if bytes.len() as u64 != self.bytes || digest(bytes) != self.digest {
             return Err("its bytes are not those that were written".to_owned());
@@ -57,7 +57,7 @@ impl SnapshotRecord {
     }
 }
 
-/// A snapshot on its way into a journal; made by [`encode_snapshot`], written by [`crate::Journal::store_slice`].
+/// Snapshot to be written into a journal; made by [`encode_snapshot`], written by [`crate::Journal::store_slice`].
 #[derive(Debug)]
 pub struct EncodedSnapshot {
     pub(crate) record: SnapshotRecord,
@@ -67,28 +67,28 @@ pub struct EncodedSnapshot {
 }
 
 impl EncodedSnapshot {
-    /// What the journal will know of it. The serial number is assigned when it is written.
+    /// Returns the record. The serial number is assigned when it is written.
     pub fn record(&self) -> &SnapshotRecord {
         &self.record
     }
 }
 
-/// Why a state cannot be kept as a snapshot.
+/// Reason why a state cannot be stored as a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    /// It has no JSON form.
+    /// The state has no JSON form.
     #[error("cannot write the state as JSON")]
     Encode(#[source] serde_json::Error),
-    /// Its JSON form cannot be read.
+    /// The JSON form cannot be decoded.
     #[error("cannot read back the state that was written")]
     Decode(#[source] serde_json::Error),
-    /// Its JSON form is another state.
+    /// The JSON form decodes to another state.
     #[error("cannot use the snapshot: it reads back as another state; report this as a bug")]
     Differs,
 }
 
-/// A state as the snapshot after `entry`. `entry_bytes` is [`crate::Journal::entry_bytes`] at that entry. Takes as long as the
-/// state is large, so call it on a thread of its own.
+/// Encodes a state as the snapshot after `entry`. `entry_bytes` is [`crate::Journal::entry_bytes`] at that entry. The
+/// time grows with the size of the state, so call it on a blocking thread.
 pub fn encode_snapshot(
     state: &State,
     entry: u64,
@@ -115,12 +115,12 @@ pub fn encode_snapshot(
     })
 }
 
-/// Key of a part.
+/// Returns the key of a part.
 pub(crate) fn part_key(serial: u64, part: u64) -> u64 {
     serial << PART_BITS | part
 }
 
-/// Serial number of the snapshot that a part belongs to.
+/// Returns the serial number of the snapshot that a part belongs to.
 pub(crate) fn serial_of(key: u64) -> u64 {
     key >> PART_BITS
 }
@@ -129,7 +129,7 @@ fn digest(bytes: &[u8]) -> String {
     format!("{:032x}", XxHash3_128::oneshot(bytes))
 }
 
-/// The records of a journal, oldest first; none in one that was never compacted.
+/// Reads the snapshot records of a journal, oldest first; empty for a journal without snapshots.
 pub(crate) fn read_records(view: &ReadTransaction) -> Result<Vec<SnapshotRecord>, redb::Error> {
     let table = match view.open_table(RECORDS) {
         Ok(table) => table,
@@ -143,12 +143,12 @@ pub(crate) fn read_records(view: &ReadTransaction) -> Result<Vec<SnapshotRecord>
     Ok(records)
 }
 
-/// A record that cannot be read is that of a snapshot which does not exist for this program.
+/// Parses a record. A snapshot with an unreadable record does not exist for this program.
 pub(crate) fn parse_record(bytes: &[u8]) -> Option<SnapshotRecord> {
     serde_json::from_slice(bytes).ok()
 }
 
-/// The bytes of a snapshot, as far as they are there.
+/// Reads the parts of a snapshot that are present.
 pub(crate) fn read_bytes(view: &ReadTransaction, record: &SnapshotRecord) -> Result<Vec<u8>, redb::Error> {
     let table = match view.open_table(PARTS) {
         Ok(table) => table,

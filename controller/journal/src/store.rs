@@ -1,4 +1,4 @@
-//! The controller's side of snapshots: the state of the last run, snapshots in slices, and the removal of old entries.
+//! Snapshots for the controller: restores the state, stores snapshots in slices, and removes old entries.
 
 use std::fs;
 
@@ -14,21 +14,21 @@ use crate::{
     storage,
 };
 
-/// Parts that one slice writes: with their sync they hold up a commit for a few milliseconds.
+/// Parts written per slice: with their sync they delay a commit by a few milliseconds.
 const SLICE_PARTS: u64 = 16;
-/// Files below this size are not made smaller.
+/// File size below which the file is not compacted, bytes.
 const RECLAIM_BYTES: u64 = 256 << 20;
-/// A file is made smaller when it is so many times as large as what it holds.
+/// Ratio of file size to content from which on the file is compacted.
 const RECLAIM_FACTOR: u64 = 4;
-/// Entries that one slice removes.
+/// Entries removed per slice.
 const TRIM_ENTRIES: u64 = 2_048;
 
-/// The state that a journal leads to.
+/// State restored from a journal.
 #[derive(Debug)]
 pub struct Restored {
-    /// The state after the last entry.
+    /// State after the last entry.
     pub state: State,
-    /// When the last entry was stamped.
+    /// Time of the last entry.
     pub last: Timestamp,
     /// Entries that were replayed on top of the snapshot.
     pub replayed: u64,
@@ -37,7 +37,7 @@ pub struct Restored {
 }
 
 impl Journal {
-    /// The state after the last entry: that of the newest snapshot which can be read, and the entries behind it.
+    /// Restores the state after the last entry: from the newest readable snapshot, and the entries after it.
     pub fn restore(&mut self) -> Result<Restored, JournalError> {
         let view = self.view()?;
         let mut problems = Vec::new();
@@ -117,8 +117,8 @@ impl Journal {
         self.entry_bytes = entry_bytes;
     }
 
-    /// Gives the space of removed entries back to the file system where most of the file is unused. Takes as long as what is
-    /// held is large. True when the file became smaller.
+    /// Compacts the file if most of it is unused. The time grows with the content. Returns true if the file became
+    /// smaller.
     pub fn reclaim(&mut self) -> Result<bool, JournalError> {
         let removed = match self.snapshots.first() {
             Some(base) if self.first > 1 => base.entry_bytes,
@@ -134,7 +134,7 @@ impl Journal {
         compacted.map_err(|e| storage("compact", &self.path, e))
     }
 
-    /// The events behind an entry.
+    /// Returns the events after an entry.
     pub fn entries_after(&mut self, entry: u64) -> Result<Vec<Stamped>, JournalError> {
         let view = self.view()?;
         let table = view.open_table(EVENTS).map_err(|e| storage("read", &self.path, e))?;
@@ -147,12 +147,12 @@ impl Journal {
         Ok(events)
     }
 
-    /// When the entry of the newest snapshot was stamped.
+    /// Returns the entry time of the newest snapshot.
     pub fn snapshot_at(&self) -> Option<Timestamp> {
         self.snapshots.last().map(|newest| newest.at)
     }
 
-    /// Whether a snapshot is to be taken now.
+    /// Returns true if a snapshot is due.
     pub fn is_snapshot_due(&self, retention: &JournalRetention, now: Timestamp) -> bool {
         let newest = self.snapshots.last();
         let tail = Tail {
@@ -162,7 +162,7 @@ impl Journal {
         retention.is_due(newest, tail, now)
     }
 
-    /// Writes the next slice of a snapshot; true when it is complete.
+    /// Writes the next slice of a snapshot. Returns true when it is complete.
     pub fn store_slice(&mut self, snapshot: &mut EncodedSnapshot) -> Result<bool, JournalError> {
         if snapshot.record.serial == 0 {
             snapshot.record.serial = self.snapshots.last().map_or(0, |newest| newest.serial) + 1;
@@ -198,8 +198,8 @@ impl Journal {
         Ok(is_last)
     }
 
-    /// Removes a slice of what retention does not keep; true when nothing is left to remove. The order makes every moment a
-    /// whole journal: first records of snapshots, then entries, then parts.
+    /// Removes a slice of what retention does not keep. Returns true when nothing is left to remove. The order leaves a
+    /// complete journal at every step: first snapshot records, then entries, then parts.
     pub fn trim(&mut self, retention: &JournalRetention, now: Timestamp) -> Result<bool, JournalError> {
         let beginning = retention.beginning(&self.snapshots, self.entry_bytes, now);
         let mut gone = retention.superfluous(&self.snapshots);
@@ -233,7 +233,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes entries up to `base`, the first so many.
+    /// Removes at most [`TRIM_ENTRIES`] entries up to `base`.
     fn remove_entries(&mut self, base: u64) -> Result<(), JournalError> {
         let to = base.min(self.first + TRIM_ENTRIES - 1);
         let first = self.first;
@@ -248,7 +248,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes parts of one snapshot without a record, the first so many; true when there are none.
+    /// Removes some parts of one snapshot without a record. Returns true if there are none.
     fn remove_parts(&mut self) -> Result<bool, JournalError> {
         let records: Vec<u64> = self.snapshots.iter().map(|record| record.serial).collect();
         let mut done = true;
@@ -290,7 +290,7 @@ impl Journal {
         write().map_err(|e| storage("write", &self.path, e))
     }
 
-    /// The newest snapshot's record, for tests and reports.
+    /// Returns the snapshot records, oldest first.
     pub fn snapshots(&self) -> &[SnapshotRecord] {
         &self.snapshots
     }

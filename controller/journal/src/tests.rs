@@ -1,4 +1,4 @@
-//! What a journal survives and what it refuses.
+//! Durability and error handling of the journal.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -165,7 +165,7 @@ fn a_missing_entry_is_named() {
     assert!(matches!(error, JournalError::Gap { entry: 2, .. }), "{error:?}");
 }
 
-/// A journal as a machine that lost power would find it: a copy of the file taken while it was open.
+/// A copy of the open file stands for the file after a power failure.
 #[test]
 fn rg_5_a_journal_that_was_never_closed_has_every_commit_that_returned() {
     let (dir, elsewhere) = (dir(), dir());
@@ -175,7 +175,7 @@ fn rg_5_a_journal_that_was_never_closed_has_every_commit_that_returned() {
         journal.append(&[entry(number)]).expect("room");
         let copy = elsewhere.path().join(format!("{number}.redb"));
         fs::copy(&path, &copy).expect("room");
-        // Readers repair too: a report may be asked for after a crash.
+        // Readers repair too: a report may be requested after a crash.
         let seen = match number % 2 {
             0 => read(&copy).expect("a repairable journal").events,
             _ => events(&open(&copy)),
@@ -239,7 +239,7 @@ proptest! {
 
 const WRITER_PATH: &str = "RANKGUARD_TEST_JOURNAL";
 
-/// Not a test of its own: the process that the next test kills. It says a number once that entry's commit returned.
+/// Not a test of its own: the process that the next test kills. It prints a number once that entry's commit returned.
 #[test]
 fn writer_to_be_killed() {
     let Some(path) = std::env::var_os(WRITER_PATH) else {
@@ -275,7 +275,7 @@ fn rg_5_a_writer_killed_at_any_moment_leaves_every_entry_it_spoke_of() {
             .lines()
             .map_while(Result::ok)
             .filter_map(|line| line.split("entry ").nth(1)?.parse::<u64>().ok())
-            // A different number of commits in each round; the kill lands somewhere within the next one.
+            // A different number of commits in each round; the kill occurs within the next one.
             .nth(round * 7)
             .expect("it writes until it is killed");
         writer.kill().expect("it runs");

@@ -1,7 +1,7 @@
 //! Journals of earlier programs are read, continued and compacted.
 //!
-//! `fixtures/format-1.redb` was written by `rankguard controller` of 2026-11-23, before there were snapshots: one agent joined, a
-//! job whose rank exits with code 3 was started four times and stopped, and the node was cordoned.
+//! `fixtures/format-1.redb` was written by `rankguard controller` of 2026-11-23, before snapshots existed: one agent
+//! joined, a job whose rank exits with code 3 was started four times and stopped, and the node was cordoned.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn copy_of_fixture(dir: &Path) -> PathBuf {
     path
 }
 
-/// Everything that does not fit is removed at once.
+/// Returns a retention that removes entries at once.
 fn hardly_anything() -> JournalRetention {
     JournalRetention {
         max_bytes: 1,
@@ -35,7 +35,7 @@ fn a_journal_from_before_snapshots_is_restored_continued_and_compacted() {
     let status = restored.state.status(restored.last);
     assert_eq!(status.jobs[0].state, JobState::Stopped);
     assert_eq!((status.jobs[0].generation.0, restored.state.cases().len()), (4, 4));
-    // Its agent had ended a second before, and silence is noticed later.
+    // Its agent had ended a second before, and silence is detected later.
     assert_eq!(status.nodes[0].state, NodeState::Cordoned);
     let old_entries = journal.entries();
     assert!(journal.snapshot_at().is_none() && restored.replayed == old_entries);

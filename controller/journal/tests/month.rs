@@ -1,6 +1,8 @@
-//! RG-9: a month of a cluster in compressed time. The journal stays within its limit, a start takes seconds, memory is flat.
+//! RG-9: a month of a cluster in compressed time. The journal stays within its limit, a start takes seconds, memory is
+//! constant.
 //!
-//! `RANKGUARD_TEST_HEAVY=1` plays 30 days of 1,000 nodes (600,000 pieces of evidence); without it two days of 40 nodes.
+//! `RANKGUARD_TEST_HEAVY=1` simulates 30 days of 1,000 nodes (600,000 pieces of evidence); without it two days of 40
+//! nodes.
 
 use std::fs;
 use std::path::Path;
@@ -13,11 +15,11 @@ use rankguard_model::{
     Timestamp,
 };
 
-/// What is played.
+/// Size of the simulated history.
 struct Scale {
     nodes: u64,
     days: u64,
-    /// Pieces of evidence of a node in a day.
+    /// Pieces of evidence per node and day.
     daily: u64,
     retention: JournalRetention,
 }
@@ -82,7 +84,7 @@ impl World {
         }
     }
 
-    /// As the controller does, but with the snapshot at once.
+    /// Appends like the controller, but takes a snapshot at once.
     fn commit(&mut self, at: Timestamp) {
         self.journal.append(&std::mem::take(&mut self.batch)).expect("room");
         if self.journal.is_snapshot_due(&self.retention, at) {
@@ -96,7 +98,7 @@ impl World {
         }
     }
 
-    /// A line that nothing knows, a value, or now and then a failure.
+    /// Adds an unclassified line, a value, or at times a failure.
     fn evidence(&mut self, node: u64, at: Timestamp) {
         let sequence = &mut self.sequences[usize::try_from(node).expect("few")];
         *sequence += 1;
@@ -166,7 +168,7 @@ fn resident() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// Processor time of this process, which other work on the machine does not lengthen.
+/// Returns the CPU time of this process, which other load on the machine does not lengthen.
 fn processor_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();

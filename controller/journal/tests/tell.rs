@@ -1,4 +1,4 @@
-//! What a journal tells of a history that is known: stories of the simulator, whose truth stands in their scripts.
+//! Journal analysis of known histories: simulator scripts, which contain the hidden truth.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use rankguard_sim::{Script, World};
 
 const EPOCH_NS: i64 = 1_704_067_200_000_000_000;
 
-/// Plays a script, writes its journal as a controller does, and reads it back.
+/// Runs a script, writes its journal like a controller, and analyses it.
 fn told(script: &str) -> (End, Vec<Told>) {
     told_of(script, |_| {})
 }
 
-/// The same, and `change` is what really happened.
+/// Like [`told`]; `change` edits each event before it is journalled.
 fn told_of(script: &str, change: impl Fn(&mut Event)) -> (End, Vec<Told>) {
     let script = Script::parse(script).expect("a script");
     let policy = script.policy.clone();
@@ -56,7 +56,7 @@ fn a_lost_node_is_one_failure_one_absence_and_three_attempts() {
     let failures: Vec<_> = all!(told, Failure).collect();
     assert_eq!(failures.len(), 1);
     assert_eq!(failures[0].blamed.node().map(|node| node.as_str()), Some("node-1"));
-    // It was lost 2 s after the beginning and joined again a little after 7 s.
+    // The node was lost 2 s after the start and joined again a little after 7 s.
     let since = |ns: i64| (ns - EPOCH_NS) as f64 / 1e9;
     let back = since(failures[0].back.expect("it came back").0);
     assert!((7.0..7.5).contains(&back), "{back}");
@@ -91,7 +91,7 @@ fn a_lost_node_is_one_failure_one_absence_and_three_attempts() {
         })
         .collect();
     assert_eq!(counts, [1, 2, 3, 2, 3]);
-    // Every node's time is covered once, from its first joining to the end.
+    // Every node's time is covered once, from its first join to the end.
     for node in all!(told, Node) {
         let mut at = node.joined;
         for interval in all!(told, Interval).filter(|interval| interval.node == node.node) {

@@ -1,7 +1,7 @@
-//! A second reader for checkpoints that a node has reported damaged.
+//! Verification of checkpoints that a node reported as damaged.
 //!
-//! The controller reads the manifest, the indexes and the chunk that the report names, twice where it finds damage, the second time
-//! past the page cache. A node with a bad memory module, cable or mount so costs no checkpoint that others can read.
+//! The controller reads the manifest, the indexes and the reported chunk. If it finds damage, it reads again, past the
+//! page cache. So a node with a bad memory module, cable or mount costs no checkpoint that others can read.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use rankguard_model::{JobId, with_causes};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// How long the store may take for both reads.
+/// Time limit of the store for both reads.
 const CHECK_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Between the two reads.
+/// Pause between the two reads.
 const CONFIRM_AFTER: Duration = Duration::from_secs(1);
 
-/// Checks a checkpoint, and of its images the chunk that is named.
+/// Checks a checkpoint and, if a chunk is named, that chunk.
 pub(super) async fn check(store: String, job: JobId, id: CheckpointId, chunk: Option<ChunkName>) -> Event {
     let whose = job.clone();
     let read = timeout(
@@ -46,7 +46,7 @@ fn unavailable(reason: String) -> CheckFinding {
     CheckFinding::Unavailable { reason }
 }
 
-/// Damage that the second read does not show is none.
+/// Checks twice: damage that the second read does not confirm is discarded.
 fn check_twice(store: &Store, job: &JobId, id: CheckpointId, chunk: Option<ChunkName>) -> CheckFinding {
     match check_once(store, job, id, chunk) {
         CheckFinding::Damaged { .. } => {
@@ -83,7 +83,7 @@ fn check_chunk(store: &Store, checkpoint: &Checkpoint, chunk: &ChunkId) -> Check
             },
         },
         Ok(None) => unavailable(format!("{place}: the store did not answer")),
-        // The index that names the file is there and intact: a file that is absent is lost.
+        // The index that lists the file is intact, so an absent file is lost.
         Err(problem) => match failure::failure_of(&problem) {
             ReadFailure::Missing => CheckFinding::Damaged {
                 what: format!("{place}: {}", with_causes(problem.as_ref())),
@@ -93,7 +93,7 @@ fn check_chunk(store: &Store, checkpoint: &Checkpoint, chunk: &ChunkId) -> Check
     }
 }
 
-/// A manifest or index that is absent proves nothing: a file system that is not mounted looks alike.
+/// Treats an absent manifest or index as unavailable: a file system that is not mounted gives the same error.
 fn finding(failure: ReadFailure, what: String) -> CheckFinding {
     match failure {
         ReadFailure::Damaged => CheckFinding::Damaged { what },
@@ -101,7 +101,7 @@ fn finding(failure: ReadFailure, what: String) -> CheckFinding {
     }
 }
 
-/// The chunk of a name, if the checkpoint has it.
+/// Returns the chunk with this name, if the checkpoint contains it.
 fn chunk_id(checkpoint: &Checkpoint, name: ChunkName) -> Option<ChunkId> {
     let index = checkpoint.indexes.iter().find(|index| index.rank == name.rank)?;
     let range = index.chunking().range(name.chunk)?;

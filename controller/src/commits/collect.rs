@@ -11,10 +11,10 @@ use tracing::warn;
 
 use super::turns::{StoreTurn, TurnGuard};
 
-/// How long a collection may take. What is left then is for the next one.
+/// Time limit of a collection; the next one continues the removal.
 const COLLECT_DEADLINE: Duration = Duration::from_secs(600);
 
-/// Removes what the rules of a job no longer keep, until a newer commit begins in the store.
+/// Removal of checkpoints that the retention rules of a job do not keep. Stops when a newer commit begins in the store.
 #[derive(Debug)]
 pub(super) struct Collection {
     store: String,
@@ -45,7 +45,8 @@ impl Collection {
         }
     }
 
-    /// Ends with the collection, or at its deadline: the thread then ends before its next removal, and keeps the turn until it has.
+    /// Runs the collection up to its deadline. After the deadline the thread stops before its next removal, and retains
+    /// its turn until it ends.
     pub(super) async fn run(self) {
         let (job, turn) = (self.job.clone(), self.turn.clone());
         match timeout(COLLECT_DEADLINE, spawn_blocking(move || self.collect())).await {

@@ -37,7 +37,7 @@ async fn rg_1_a_manifest_that_names_a_missing_shard_is_refused_with_the_file() {
     assert!(reason.contains("rank-00000.index is missing"), "{reason}");
 }
 
-/// Three ranks that hold the same box; the last holds one byte of it wrong.
+/// Three ranks hold the same box; one byte of the last rank's copy differs.
 #[tokio::test]
 async fn replicas_that_differ_are_named_with_the_commit_and_pinned_checkpoints_stay() {
     let dir = tempfile::tempdir().expect("a temporary directory");

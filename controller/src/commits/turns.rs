@@ -1,4 +1,4 @@
-//! Turns in stores: one thread works in a store at a time, and a collection asks before each removal whether it still may.
+//! Store turns: one thread at a time works in a store, and a collection checks its permission before each removal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -9,22 +9,22 @@ use rankguard_checkpoint::format::CheckpointId;
 use rankguard_model::JobId;
 use tokio::sync::OwnedMutexGuard;
 
-/// Held by the one that works in a store.
+/// Guard of the exclusive turn in a store.
 #[derive(Debug)]
 pub(super) struct TurnGuard {
     _busy: OwnedMutexGuard<()>,
-    /// A turn is forgotten when nothing refers to it any more.
+    /// Holds the turn alive: a turn without references is dropped.
     _turn: Arc<StoreTurn>,
 }
 
-/// The stores of this controller.
+/// Turns of all stores of this controller.
 #[derive(Debug, Default)]
 pub(super) struct StoreTurns {
     stores: BTreeMap<PathBuf, Arc<StoreTurn>>,
 }
 
 impl StoreTurns {
-    /// The turn of a store; different spellings of its path are one store. Idle stores are forgotten.
+    /// Returns the turn of a store; different spellings of a path share one turn. Turns of idle stores are dropped.
     pub(super) fn of(&mut self, store: &str) -> Arc<StoreTurn> {
         self.stores.retain(|_, turn| Arc::strong_count(turn) > 1);
         let parts = Path::new(store).components();
@@ -33,25 +33,26 @@ impl StoreTurns {
     }
 }
 
-/// One store.
+/// Turn and retained sets of one store.
 #[derive(Debug, Default)]
 pub(super) struct StoreTurn {
     busy: Arc<tokio::sync::Mutex<()>>,
-    /// Number of the newest commit or check; a collection is of the commit before it, and ends when the number grows.
+    /// Number of the newest commit or check. A collection belongs to the commit before it, and stops when the number
+    /// grows.
     epoch: AtomicU64,
-    /// What the rules of each job keep, as of its newest commit.
+    /// Checkpoints that the retention rules of each job keep, as of its newest commit.
     pinned: Mutex<BTreeMap<JobId, BTreeSet<CheckpointId>>>,
 }
 
 impl StoreTurn {
-    /// Begins a commit: the collection that runs ends before its next removal. Gives the number of the commit.
+    /// Begins a commit and returns its number; the running collection stops before its next removal.
     pub(super) fn begin(&self, job: &JobId, pinned: Vec<CheckpointId>) -> u64 {
         let mut all = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(job.clone(), pinned.into_iter().collect());
         self.end_collections()
     }
 
-    /// Ends the collection that runs, before its next removal.
+    /// Stops the running collection before its next removal.
     pub(super) fn end_collections(&self) -> u64 {
         self.epoch.fetch_add(1, Ordering::SeqCst) + 1
     }
@@ -64,13 +65,13 @@ impl StoreTurn {
         }
     }
 
-    /// What the rules of a job keep now.
+    /// Returns the checkpoints that the retention rules of a job keep now.
     pub(super) fn pinned(&self, job: &JobId) -> Vec<CheckpointId> {
         let all = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(job).into_iter().flatten().copied().collect()
     }
 
-    /// Whether the collection of the commit `epoch` may remove a file of a checkpoint.
+    /// Returns true if the collection of the commit `epoch` may remove a file of a checkpoint.
     pub(super) fn may_remove(&self, epoch: u64, job: &JobId, id: CheckpointId) -> bool {
         let all = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
         let is_pinned = all.get(job).is_some_and(|pinned| pinned.contains(&id));

@@ -1,4 +1,5 @@
-//! `GET /healthz`, `/readyz` and `/metrics` over HTTP/1.1: one answer a connection; connections are bounded in number and time.
+//! HTTP/1.1 endpoint for `GET /healthz`, `/readyz` and `/metrics`: one response a connection; connections are bounded
+//! in number and time.
 
 use std::convert::Infallible;
 use std::io;
@@ -21,23 +22,23 @@ use tokio::time::{sleep, timeout};
 
 use super::Health;
 
-/// Connections at a time. More wait in the kernel's queue.
+/// Concurrent connections. Further ones wait in the kernel's queue.
 const CONNECTIONS: usize = 8;
-/// How long one connection may take.
+/// Time limit of one connection.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Bytes of a request that are read at most.
+/// Largest request, bytes.
 const REQUEST_BYTES: usize = 8 << 10;
-/// After an accept that failed.
+/// Pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The running outlet; it ends when this is dropped.
+/// Running HTTP endpoint; dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct Serving {
     task: JoinHandle<()>,
-    /// Where it listens.
+    /// Address on which it listens.
     pub(crate) address: SocketAddr,
 }
 
@@ -47,7 +48,7 @@ impl Drop for Serving {
     }
 }
 
-/// Begins to serve.
+/// Binds the address and starts to serve.
 pub(crate) async fn serve(address: &str, health: Health) -> io::Result<Serving> {
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
@@ -55,7 +56,7 @@ pub(crate) async fn serve(address: &str, health: Health) -> io::Result<Serving> 
     Ok(Serving { task, address })
 }
 
-/// Its connections end with it.
+/// Accepts connections; they end when this task is aborted.
 async fn attend(listener: TcpListener, health: Health) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let mut open = JoinSet::new();
@@ -86,7 +87,7 @@ async fn answer(stream: TcpStream, health: Health) {
         .keep_alive(false)
         .max_buf_size(REQUEST_BYTES)
         .serve_connection(TokioIo::new(stream), service);
-    // A client that breaks off needs no answer.
+    // A client that disconnects needs no response.
     let _ = connection.await;
 }
 

@@ -1,4 +1,4 @@
-//! A controller in this process and a fake agent that speaks to it over loopback.
+//! Controller in this process and a fake agent that connects to it over loopback.
 
 #![allow(dead_code, reason = "each suite uses its part")]
 
@@ -27,10 +27,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
-/// Longest wait for anything that must come.
+/// Time limit of every wait.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A policy under which nothing waits for company.
+/// Returns a policy with short waits for further nodes and evidence.
 pub(crate) fn quick_policy() -> Policy {
     Policy {
         settle_ms: 50,
@@ -49,17 +49,17 @@ pub(crate) fn settings(state_dir: &Path) -> Settings {
     }
 }
 
-/// A connection to a controller.
+/// Creates a connection to a controller.
 pub(crate) async fn connect(network: &Network, address: SocketAddr) -> Result<Channel, tonic::transport::Error> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
     let connector = network.connector(Expected::Controller, DEADLINE);
     endpoint.connect_with_connector(connector).await
 }
 
-/// A controller that runs in this process.
+/// Controller that runs in this process.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
-    /// How operators speak to it.
+    /// Network of operators.
     network: Network,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<Ended, ControllerError>>,
@@ -70,7 +70,7 @@ impl Running {
         Self::start_for(settings, Network::loopback()).await
     }
 
-    /// The same, with operators of this identity.
+    /// Starts a controller whose operators use this network.
     pub(crate) async fn start_for(settings: Settings, network: Network) -> Self {
         let state_dir = settings.state_dir.clone();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -80,7 +80,7 @@ impl Running {
         let begin = Instant::now();
         loop {
             assert!(!task.is_finished(), "the controller ended: {:?}", task.await);
-            // The file may be of an earlier life: only an answer counts.
+            // The file may come from an earlier start: only an answer counts.
             if let Ok(address) = read_address(&state_dir)
                 && connect(&network, address).await.is_ok()
             {
@@ -117,7 +117,7 @@ impl Running {
         serde_json::from_str(&document.json).expect("a status")
     }
 
-    /// Asks until the status is as wanted.
+    /// Polls the status until it meets the condition.
     pub(crate) async fn status_until(&self, wanted: impl Fn(&StatusView) -> bool) -> StatusView {
         let begin = Instant::now();
         loop {
@@ -154,10 +154,10 @@ pub(crate) fn job(name: &str) -> JobSpec {
     }
 }
 
-/// An agent's end of a session.
+/// Agent's end of a session.
 pub(crate) struct Agent {
     pub(crate) node: NodeId,
-    /// What the controller said it has journalled.
+    /// Newest acknowledged sequence number, as reported by the controller.
     pub(crate) acknowledged: u64,
     pub(crate) silence_limit_ms: u64,
     sequence: u64,
@@ -170,7 +170,7 @@ impl Agent {
         Self::join_as(&Network::loopback(), address, node).await
     }
 
-    /// The same, with an identity.
+    /// Joins with an identity.
     pub(crate) async fn join_as(network: &Network, address: SocketAddr, node: &str) -> Self {
         let info = NodeInfo {
             node: NodeId::from(node),
@@ -187,7 +187,7 @@ impl Agent {
         };
         let (up, messages) = mpsc::channel(16);
         let mut client = ControlClient::new(connect(network, address).await.expect("it listens"));
-        // The stream is opened before anything is said in it: the controller must answer all the same.
+        // The stream is opened before a message is sent in it; the controller must respond nevertheless.
         let down = client
             .session(ReceiverStream::new(messages))
             .await
@@ -231,7 +231,7 @@ impl Agent {
             .expect("a known kind")
     }
 
-    /// Sends this as the next piece of evidence.
+    /// Sends this body as the next piece of evidence.
     pub(crate) async fn report(&mut self, entity: Entity, body: Body) -> u64 {
         self.sequence += 1;
         let evidence = self.evidence(self.sequence, entity, body);
@@ -259,7 +259,7 @@ impl Agent {
         self.say(Up::Evidence(v1::EvidenceBatch { evidence })).await;
     }
 
-    /// Reads on until everything up to this number is acknowledged.
+    /// Reads until exactly this sequence number is acknowledged.
     pub(crate) async fn acknowledged(&mut self, sequence: u64) {
         loop {
             if let Down::Ack(ack) = self.next().await
@@ -271,7 +271,7 @@ impl Agent {
         }
     }
 
-    /// Reads on until everything up to this number is acknowledged, and perhaps more.
+    /// Reads until this sequence number, or a later one, is acknowledged.
     pub(crate) async fn acknowledged_up_to(&mut self, sequence: u64) {
         loop {
             if let Down::Ack(ack) = self.next().await
@@ -282,12 +282,12 @@ impl Agent {
         }
     }
 
-    /// Reads on until an order comes.
+    /// Reads until an order arrives.
     pub(crate) async fn order(&mut self) -> Order {
         self.numbered_order().await.1
     }
 
-    /// Reads on until an order comes, and gives its number too.
+    /// Reads until an order arrives; returns its number as well.
     pub(crate) async fn numbered_order(&mut self) -> (OrderId, Order) {
         loop {
             if let Down::Order(frame) = self.next().await {
@@ -297,12 +297,12 @@ impl Agent {
         }
     }
 
-    /// Sends this piece as the next one, whatever its number is.
+    /// Sends this piece next, regardless of its sequence number.
     pub(crate) async fn submit(&mut self, evidence: Evidence) -> u64 {
         self.submit_all([evidence]).await
     }
 
-    /// Sends these pieces as the next ones, in one message.
+    /// Sends these pieces next, in one message.
     pub(crate) async fn submit_all(&mut self, evidence: impl IntoIterator<Item = Evidence>) -> u64 {
         let mut all = Vec::new();
         for mut one in evidence {
@@ -314,7 +314,7 @@ impl Agent {
         self.sequence
     }
 
-    /// Answers a fence with a port.
+    /// Confirms a fence with a port.
     pub(crate) async fn fenced(&mut self, job: &JobId, generation: Generation) {
         let entity = Entity::Node {
             node: self.node.clone(),

@@ -1,4 +1,4 @@
-//! A controller in a process of its own, so that its memory can be read and its disk can be full.
+//! Controller in a separate process, so that its memory can be measured and its disk can be full.
 //!
 //! The process is this test program again, which runs [`run_child`] when [`STATE_DIR`] is set.
 
@@ -13,12 +13,12 @@ use tokio::time::sleep;
 
 use super::{DEADLINE, settings};
 
-/// Names the state directory of a controller that this program is to be.
+/// Variable with the state directory of the child controller.
 const STATE_DIR: &str = "RANKGUARD_TEST_STATE_DIR";
-/// Bytes of entries that it keeps.
+/// Variable with the journal retention of the child, bytes of entries.
 const RETAIN_BYTES: &str = "RANKGUARD_TEST_RETAIN_BYTES";
 
-/// Runs a controller until it is killed, where this process was started for that.
+/// Runs a controller until it is killed, if this process was started for that.
 pub(crate) async fn run_child() {
     let Some(dir) = std::env::var_os(STATE_DIR) else { return };
     let retain = std::env::var(RETAIN_BYTES).ok().and_then(|bytes| bytes.parse().ok());
@@ -34,10 +34,10 @@ pub(crate) async fn run_child() {
     }
 }
 
-/// The running child; it is killed with this value.
+/// Running child; dropping it kills the process.
 pub(crate) struct ControllerProcess {
     child: Child,
-    /// The state directory as this process sees it.
+    /// State directory as this process sees it.
     dir: PathBuf,
 }
 
@@ -49,7 +49,8 @@ impl Drop for ControllerProcess {
 }
 
 impl ControllerProcess {
-    /// Starts one. `prefix` is the command that the program is started with, `inner` the directory as the child sees it.
+    /// Starts a child. `prefix` is the command that starts the program, `inner` the state directory as the child sees
+    /// it.
     pub(crate) async fn start(prefix: &[String], inner: &Path, dir: &Path, retain_bytes: Option<u64>) -> Self {
         let program = std::env::current_exe().expect("this program");
         let arguments = ["--exact", "controller_child", "--nocapture", "--test-threads=1"];
@@ -90,12 +91,12 @@ impl ControllerProcess {
         }
     }
 
-    /// Where agents and operators reach it.
+    /// Returns the address for agents and operators.
     pub(crate) fn address(&self) -> SocketAddr {
         process_address(&self.dir, "controller.addr").expect("it listens")
     }
 
-    /// Status code and body of an answer of its health outlet.
+    /// Returns status code and body of a response of the health endpoint.
     pub(crate) async fn get(&self, path: &str) -> (u16, String) {
         http_get(
             process_address(&self.dir, METRICS_ADDRESS_FILE).expect("it listens"),
@@ -104,7 +105,7 @@ impl ControllerProcess {
         .await
     }
 
-    /// A field of `/proc/PID/status`, bytes.
+    /// Returns a field of `/proc/PID/status`, bytes.
     pub(crate) fn memory(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
         let line = status
@@ -115,7 +116,7 @@ impl ControllerProcess {
         kib << 10
     }
 
-    /// Ends it as a machine that loses power would.
+    /// Kills the child, like a power failure.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it was killed");
@@ -126,7 +127,7 @@ fn process_address(dir: &Path, name: &str) -> Option<SocketAddr> {
     fs::read_to_string(dir.join(name)).ok()?.trim().parse().ok()
 }
 
-/// Status code and body of the answer to a request.
+/// Returns status code and body of the response to a request.
 pub(crate) async fn http_get(address: SocketAddr, path: &str) -> (u16, String) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

@@ -1,4 +1,4 @@
-//! Any evidence.
+//! Strategies for arbitrary evidence.
 
 use proptest::collection::{btree_map, vec};
 use proptest::option;

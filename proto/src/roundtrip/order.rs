@@ -1,4 +1,4 @@
-//! Any order, job and node.
+//! Strategies for arbitrary orders, jobs and nodes.
 
 use std::num::NonZero;
 

@@ -1,4 +1,4 @@
-//! What agents report, and how they obey.
+//! Reports of agents, and execution of their orders.
 
 use rankguard_checkpoint_schedule::agreement::{Heard, Word};
 use rankguard_core::Event;
@@ -41,7 +41,7 @@ impl World {
         self.at(arrives, Happening::Told(Event::EvidenceArrived { evidence }));
     }
 
-    /// Lines appear in a log of a node; triage names them as it does live.
+    /// Appends lines to a log of a node; triage classifies them as on a live node.
     pub(super) fn lines(&mut self, node: &NodeId, source: Source, entity: &Entity, lines: &[String]) {
         for seen in triage(source, lines) {
             let entity = match (&seen.device, self.agents.get(node)) {
@@ -140,7 +140,7 @@ impl World {
                     call,
                 },
             ),
-            // Nodes of this world have what jobs need.
+            // Simulated nodes meet all requirements of jobs.
             Order::Preflight(wanted) => {
                 let body = Body::Preflighted {
                     job: wanted.job,
@@ -167,7 +167,7 @@ impl World {
         }
     }
 
-    /// The ranks of a node hear a call.
+    /// Passes a checkpoint call to the ranks of a node.
     fn hear(&mut self, node: &NodeId, word: &Word) {
         let Some(training) = self.training.as_mut() else { return };
         let here = training.ranks.iter().filter(|(_, place)| *place == node);
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// A rank takes no image of a step that was called.
+    /// Reports that a rank takes no image of a called step.
     pub(super) fn missed(&mut self, node: &NodeId, rank: Rank, step: Step) {
         if let Some(entity) = self.entity(node, rank) {
             let reason = "the call came too late".to_owned();
@@ -192,7 +192,7 @@ impl World {
         }
     }
 
-    /// The process of a rank ended by itself.
+    /// Reports that the process of a rank ended by itself.
     pub(super) fn exit(&mut self, node: &NodeId, rank: Rank, process: &Process, exit: Exit) {
         self.report_exit(node, rank, process, exit, false);
     }

@@ -1,4 +1,4 @@
-//! What breaks, and what the machines say when it does.
+//! Fault injection, and the log lines that each fault produces.
 
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ impl World {
         self.anyone_lost();
     }
 
-    /// The living node of a rank, and its process there.
+    /// Returns the live node of a rank, and its process there.
     fn home_of(&self, rank: Rank) -> Option<(NodeId, Process)> {
         let living = self.agents.values().filter(|agent| agent.alive);
         let mut homes = living.filter_map(|agent| Some((agent.node.clone(), agent.ranks.get(&rank)?.clone())));

@@ -1,4 +1,4 @@
-//! Where images are besides what agents say of them.
+//! Images in the simulated store and on other nodes.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use rankguard_model::{Finish, Generation, HeldIn, NodeId, Rank, ShardSeal, Step}
 
 use crate::Left;
 
-/// Which image.
+/// Key of an image.
 type Of = (Generation, Step, Rank);
 
-/// Shards in the store, and copies that nobody has written there.
+/// Shards in the store, and copies that were not written to it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Images {
     store: BTreeMap<Of, ShardSeal>,
@@ -21,7 +21,7 @@ impl Images {
         self.store.insert((generation, seal.step, seal.rank), seal);
     }
 
-    /// What is left of an image whose node is lost, on another node if that is where it is.
+    /// Stores the remains of an image of a lost node, on another node for copies.
     pub(super) fn leave(&mut self, generation: Generation, seal: ShardSeal, left: Left, other: Option<&NodeId>) {
         match (left, other) {
             (Left::Shards, _) => self.put(generation, seal),
@@ -39,7 +39,7 @@ impl Images {
         found.map(|(_, seal)| seal.clone()).collect()
     }
 
-    /// A node brings what it has to the store; how many shards that was.
+    /// Writes the copies on a node to the store; returns the number of shards.
     pub(super) fn finish(&mut self, node: &NodeId, wanted: &Finish) -> u32 {
         let here = |(holder, (generation, step, _)): &(NodeId, Of)| {
             let later = wanted.after.is_none_or(|after| *step > after);

@@ -1,4 +1,4 @@
-//! The job: ranks that step together or not at all.
+//! Simulated job: all ranks step together.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -167,7 +167,7 @@ impl World {
         );
     }
 
-    /// What a comparison of replicas gives: the ranks train data-parallel, so all hold the same.
+    /// Returns the differences between replicas. The ranks train data-parallel, so all hold the same values.
     pub(super) fn differing(&self, step: Step) -> Vec<Difference> {
         let (Some(training), Some((bad, from))) = (&self.training, &self.corrupt) else {
             return Vec::new();
@@ -184,7 +184,7 @@ impl World {
         differences(training.ranks.iter().map(replica))
     }
 
-    /// A rank raises the exception that its program has in it.
+    /// Makes a rank raise the exception of its program.
     pub(super) fn raise(&mut self, rank: Rank, ranks: &BTreeMap<Rank, NodeId>) {
         let Some(node) = ranks.get(&rank) else { return };
         let Some(process) = self.agents.get(node).and_then(|agent| agent.ranks.get(&rank)).cloned() else {
@@ -207,7 +207,7 @@ impl World {
         self.peer_lost(process.generation);
     }
 
-    /// One rank is gone: the others find out a little later.
+    /// Records that one rank is gone: the others notice after a short delay.
     pub(super) fn peer_lost(&mut self, generation: Generation) {
         if let Some(training) = self
             .training
@@ -235,7 +235,7 @@ impl World {
             else {
                 continue;
             };
-            // The words of NCCL and of torch in a survivor, in the order in which they come.
+            // Messages of NCCL and torch in a surviving rank, in the order in which they appear.
             let lines = [
                 format!(
                     "{node}:{pid}:{pid} [0] misc/socket.cc:71 NCCL WARN socketProgressOpt: Call to recv from \

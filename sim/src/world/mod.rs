@@ -1,4 +1,4 @@
-//! The world: virtual time, agents, one job, a checkpoint store, and the brain among them.
+//! Simulated world: virtual time, agents, one job, a checkpoint store, and the decision core.
 
 mod agents;
 mod hardship;
@@ -21,14 +21,14 @@ use crate::script::Script;
 use crate::{Fault, Left, Transcript};
 use images::Images;
 
-/// The world's beginning: 2024-01-01T00:00:00Z.
+/// Start of the simulation: 2024-01-01T00:00:00Z.
 const EPOCH: Timestamp = Timestamp(1_704_067_200_000_000_000);
-/// Silence after which the shell tells the brain that a node is silent.
+/// Silence after which the shell reports a node as silent.
 const SILENCE: Duration = Duration::from_millis(1_000);
-/// Address of the GPU that is lost, where one is.
+/// PCI address of the GPU in faults.
 const GPU: &str = "0000:9b:00";
 
-/// A world that can be played once.
+/// Simulated world that can be played once.
 pub struct World {
     script: Script,
     dice: Dice,
@@ -42,33 +42,32 @@ pub struct World {
     job: JobId,
     training: Option<Training>,
     bugs: Vec<(Rank, u64)>,
-    /// A node whose ranks hold something wrong from a step on.
+    /// Node with wrong values from a step on.
     corrupt: Option<(NodeId, u64)>,
-    /// A node that is lost at a step before anybody hears of it, and what is left of its images.
+    /// Node that is lost at a step before it reports it, and the remains of its images.
     untold: Option<(NodeId, u64, Left)>,
     images: Images,
-    /// How long an order takes to a node, where that is not the usual.
+    /// Delays of orders to nodes with other than the usual delay.
     slow: BTreeMap<NodeId, Duration>,
     transcript: Transcript,
     broken: Vec<String>,
 }
 
-/// How a world ended.
+/// Result of a simulation.
 #[derive(Debug)]
 pub struct Ended {
-    /// What happened.
     pub transcript: Transcript,
-    /// The brain's state.
+    /// Final state of the decision core.
     pub state: State,
-    /// The job and the fleet as an operator sees them.
+    /// Final status as operators see it.
     pub status: StatusView,
-    /// Sentences that did not hold, with the moment; empty when all is well.
+    /// Violated invariants, each with its time; empty if all held.
     pub broken: Vec<String>,
-    /// Everything the brain was told, in order: a journal.
+    /// All events of the decision core, in order: a journal.
     pub journal: Vec<Stamped>,
 }
 
-/// The ranks of one generation at work. They step together or not at all.
+/// Running ranks of one generation; all step together.
 #[derive(Debug, Clone)]
 struct Training {
     generation: Generation,
@@ -77,13 +76,13 @@ struct Training {
     step: u64,
     running: bool,
     failed: bool,
-    /// What each rank has agreed to.
+    /// Checkpoint protocol state of each rank.
     followers: BTreeMap<Rank, Follower>,
 }
 
 #[derive(Debug, Clone)]
 enum Happening {
-    /// The brain is told.
+    /// An event reaches the decision core.
     Told(Event),
     /// An order reaches an agent.
     Ordered(NodeId, Order),
@@ -91,14 +90,14 @@ enum Happening {
     Stepped(Generation),
     /// Ranks of a generation notice that a peer is gone.
     PeersNotice(Generation),
-    /// The script strikes.
+    /// A fault of the script occurs.
     Struck(Fault),
-    /// Silence has lasted too long, if it still lasts.
+    /// The silence limit of a node expires, unless it returned.
     Silence(NodeId, Duration),
 }
 
 impl World {
-    /// A world as the script wants it.
+    /// Creates the world of a script.
     pub fn new(script: Script) -> Self {
         let catalogue = Catalogue::builtin();
         let agents = script
@@ -169,7 +168,7 @@ impl World {
         }
     }
 
-    /// Plays until the job is over, nothing is left to happen, or the script's end.
+    /// Runs until no event is left or the script ends.
     pub fn play(mut self) -> Ended {
         let end = Duration::from_millis(self.script.end_ms);
         while let Some(((at, _), happening)) = self.queue.pop_first() {
@@ -267,7 +266,7 @@ impl World {
                 };
                 self.later(delay, Happening::Told(event));
             }
-            // No script damages a store, so every reported chunk is as it was committed.
+            // No script damages a store, so every reported chunk is intact.
             Action::CheckCheckpoint { job, id, .. } => {
                 let delay = self.dice.millis(2, 8);
                 let event = Event::CheckpointChecked {
@@ -286,7 +285,7 @@ impl World {
         }
     }
 
-    /// The controller dies and reads its journal: what comes back must be what was (RG-8).
+    /// Restarts the controller from its journal; the state must be the same (RG-8).
     fn restart_controller(&mut self) {
         let mut rebuilt = State::new(self.script.policy.clone(), self.catalogue);
         for stamped in &self.journal {
@@ -328,12 +327,12 @@ impl World {
 }
 
 impl Ended {
-    /// Whether the job completed all its steps.
+    /// Returns true if the job completed all its steps.
     pub fn is_finished(&self) -> bool {
         self.status.jobs.iter().all(|job| job.state == JobState::Finished)
     }
 
-    /// Nodes that a verdict blames.
+    /// Returns the nodes that a verdict blames.
     pub fn blamed(&self) -> BTreeSet<NodeId> {
         self.state
             .cases()

@@ -1,4 +1,4 @@
-//! Which bodies a session may submit about which subject.
+//! Authorisation of evidence bodies by subject.
 
 use rankguard_model::{Body, CopyTier, FailedCheck, Generation, JobId, OrderId, ShardSeal};
 
@@ -6,10 +6,10 @@ use super::subject::{PlanHistory, RankSubject, Subject, check_job};
 use super::{Checked, Claim, Rule, refuse, steps, void};
 use crate::brain::BETWEEN;
 
-/// Failed checks of one preflight that are believed.
+/// Failed checks accepted from one preflight.
 const CHECKS_MAX: usize = 1_024;
 
-/// Checks the body of a claim about this subject.
+/// Checks the body of a claim against its subject.
 pub(super) fn check(claim: Claim<'_>, subject: &Subject<'_>) -> Checked {
     match &claim.evidence.body {
         Body::Line { .. } | Body::Sample { .. } | Body::Gap { .. } => Ok(()),
@@ -97,7 +97,7 @@ fn check_millis(value: f64) -> Checked {
     refuse(Rule::OutOfRange, format!("{value} ms is no time"))
 }
 
-/// The process that ends is the one that was started, where that is known.
+/// Checks that the process that ended is the one that was started, if its start was reported.
 fn check_process(about: &RankSubject<'_>, pid: u32) -> Checked {
     let started = about
         .job
@@ -131,8 +131,9 @@ fn check_seal(about: &RankSubject<'_>, seal: &ShardSeal) -> Checked {
     )
 }
 
-/// Every node of a plan, and of the plans before it, is fenced and asked for shards. A node that returns is also fenced for jobs
-/// that are over or unknown, and then below a generation that no plan has: the request or the order permits the answer.
+/// Accepts answers about jobs outside [`PlanHistory`] as well: every node of a plan and of the plans before it is
+/// fenced and asked for shards, and a returning node is also fenced for jobs that are over or unknown, below a
+/// generation that no plan has. A fence request or an order permits the answer.
 fn check_fence(claim: Claim<'_>, name: &JobId, generation: Generation) -> Checked {
     let requests = claim.state.fleet.get(claim.sender).map(|node| &node.fences);
     let request = requests.and_then(|requests| requests.get(name));
@@ -164,7 +165,7 @@ fn check_preflight(claim: Claim<'_>, name: &JobId, generation: Generation, faile
     if failed.len() > CHECKS_MAX {
         return refuse(Rule::OutOfRange, format!("{} failed checks are too many", failed.len()));
     }
-    // Only the first node of a job measures the ways between all of them, so only it names others.
+    // Only the first node of a job measures the links between all of them, so only it reports about other nodes.
     let measures = plan.nodes.first() == Some(claim.sender);
     let names_others = |check: &&FailedCheck| check.check == BETWEEN && check.subject != claim.sender.as_str();
     match failed.iter().find(names_others) {
@@ -193,7 +194,7 @@ fn check_order(claim: Claim<'_>, order: OrderId, name: &JobId, generation: Gener
                 sent.generation, sent.job
             ),
         ),
-        // A journal that was restored from a backup does not know the newest orders.
+        // A journal that was restored from a backup lacks the newest orders.
         None if order >= claim.state.next_order || claim.state.orders_sent.may_have_forgotten(sender, order) => {
             void(format!("the controller does not remember order {order}"))
         }

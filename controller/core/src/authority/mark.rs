@@ -1,16 +1,16 @@
-//! Which classifications a session may attach to evidence.
+//! Authorisation of classifications by subject.
 
 use rankguard_model::{Generation, Mark, Source, Step};
 
 use super::subject::{RankSubject, Subject};
 use super::{Checked, Claim, Rule, refuse, void};
 
-/// The class that strikes a checkpoint off.
+/// Class of damaged checkpoints; a confirmed report strikes the checkpoint off.
 const CORRUPT: &str = "checkpoint-corrupt";
-/// Classes of unknown codes begin with this (RG-10).
+/// Prefix of the classes of unknown codes (RG-10).
 const UNKNOWN: &str = "unknown";
 
-/// Checks the marks of a claim about this subject.
+/// Checks the classifications of a claim against its subject.
 pub(super) fn check(claim: Claim<'_>, subject: &Subject<'_>) -> Checked {
     let evidence = claim.evidence;
     if let Some(mark) = evidence
@@ -49,7 +49,7 @@ fn is_known(claim: Claim<'_>, mark: &Mark) -> bool {
     class.as_str().starts_with(UNKNOWN) || claim.state.catalogue().class(class).is_some()
 }
 
-/// A rank may call only that checkpoint damaged which its own generation was ordered to load.
+/// Refuses a damage report of a rank about a checkpoint that its generation was not ordered to load.
 fn check_damage(subject: &Subject<'_>, mark: &Mark) -> Checked {
     let Subject::Rank(about) = subject else {
         return Ok(());

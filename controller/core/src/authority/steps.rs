@@ -1,20 +1,20 @@
-//! Which steps a rank can have reached.
+//! Upper limit of the steps that a rank may report.
 //!
-//! A step is bounded from the newest committed checkpoint, which needs the shards of all ranks, and not from the newest
-//! reported step: otherwise one rank could raise the bound with every report.
+//! The limit is derived from the newest committed checkpoint, which needs the shards of all ranks, and not from the
+//! newest reported step: otherwise one rank could raise the limit with every report.
 
 use rankguard_model::{Step, Timestamp};
 
 use super::{Checked, Rule, refuse};
 use crate::Job;
 
-/// Steps beyond the newest committed checkpoint that are believed at any time. The longest published runs have a few million;
-/// a job that resumes from a checkpoint of its own begins at its own count.
+/// Steps allowed beyond the newest committed checkpoint. The longest published runs have a few million steps; a job
+/// that resumes from its own checkpoint starts at its own count.
 const SLACK: u64 = 1_000_000_000;
-/// Steps that a job can make in a second: a step of a microsecond has no time for one collective.
+/// Steps allowed per second since submission: a step of one microsecond leaves no time for a collective.
 const PER_SECOND: u64 = 1_000_000;
 
-/// Refuses a step that no training can have reached.
+/// Refuses a step beyond the limit.
 pub(super) fn check(job: &Job, now: Timestamp, step: Step) -> Checked {
     let limit = limit(job, now);
     if step.0 <= limit {

@@ -1,42 +1,42 @@
-//! Whom a claim is about, and whether that belongs to the node that makes it.
+//! Subject of a claim, and the check that it belongs to the node that submits the claim.
 
 use rankguard_model::{Entity, Generation, JobId, NodeId, Rank};
 
 use super::{Checked, Claim, Rule, refuse, void};
 use crate::{Job, Phase, Plan, State};
 
-/// The subject of a claim, as the controller knows it. Everything in it belongs to the sender.
+/// Subject of a claim, resolved against the state. It always belongs to the sender.
 pub(super) enum Subject<'a> {
-    /// Nothing narrower than the node that reports it.
+    /// No subject narrower than the node that reports it.
     Unknown,
     /// The node as a whole.
     Node,
-    /// A device of the node.
+    /// Device of the node.
     Device,
-    /// A job that has, or had, ranks on the node.
+    /// Job with present or past ranks on the node.
     Job(JobSubject<'a>),
-    /// A rank that a plan placed on the node.
+    /// Rank that a plan placed on the node.
     Rank(RankSubject<'a>),
 }
 
-/// A job that has, or had, ranks on the node.
+/// Job with present or past ranks on the node.
 pub(super) struct JobSubject<'a> {
     pub(super) job: &'a Job,
-    /// Whether the plan in force places ranks on the node.
+    /// True if the current plan places ranks of the job on the node.
     pub(super) is_current: bool,
 }
 
-/// A rank that a plan placed on the node.
+/// Rank that a plan placed on the node.
 pub(super) struct RankSubject<'a> {
     pub(super) job: &'a Job,
-    /// The plan of the rank's generation.
+    /// Plan of the rank's generation.
     pub(super) plan: &'a Plan,
     pub(super) rank: Rank,
-    /// Whether its generation is the one that may act.
+    /// True if the rank's generation is the current one.
     pub(super) is_current: bool,
 }
 
-/// Finds the subject of a claim.
+/// Resolves the subject of a claim.
 pub(super) fn check(claim: Claim<'_>) -> Checked<Subject<'_>> {
     let Claim { sender, evidence, .. } = claim;
     let entity = &evidence.entity;
@@ -57,7 +57,7 @@ pub(super) fn check(claim: Claim<'_>) -> Checked<Subject<'_>> {
     }
 }
 
-/// A job that has, or had, ranks on the node of the session.
+/// Resolves a job that has, or had, ranks on the node of the session.
 pub(super) fn check_job<'a>(claim: Claim<'a>, name: &JobId) -> Checked<JobSubject<'a>> {
     let Some(job) = claim.state.jobs().get(name) else {
         return void(format!("the controller knows no job {name}"));
@@ -108,7 +108,7 @@ fn check_rank<'a>(claim: Claim<'a>, name: &JobId, generation: Generation, rank: 
     })
 }
 
-/// The plans of a job, newest first, as far as they are remembered.
+/// Recorded plans of a job, newest first.
 #[derive(Clone)]
 pub(super) struct PlanHistory<'a> {
     state: &'a State,

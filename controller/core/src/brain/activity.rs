@@ -1,9 +1,10 @@
-//! Jobs that report no steps: commits and signs of life show that they run.
+//! Progress of jobs that report no steps, judged by commits and signs of life.
 //!
-//! The rule: where any generation of a job has made step marks, the deadlines of steps hold, and a commit counts as a step.
-//! Otherwise the job runs from its first commit or sign of life on (growing output, time on processors). One with checkpoints
-//! counts as hung `stall_ms` after its newest output or commit, and four times that after it while its ranks use processors
-//! ([`crate::JobActivity`]). One that has neither step marks nor checkpoints is judged by the exits of its ranks alone.
+//! Once any generation of a job has reported step marks, the step deadlines apply, and a commit counts as a step.
+//! Otherwise the job counts as running from its first commit or sign of life (growing output, CPU time). A job with
+//! checkpoints counts as hung `stall_ms` after its newest output or commit, and after four times that while its ranks
+//! use CPU time ([`crate::JobActivity`]). A job with neither step marks nor checkpoints is judged by the exits of its
+//! ranks alone.
 
 use rankguard_diagnosis::Fact;
 use rankguard_model::{Entity, Evidence, Generation, JobId};
@@ -11,18 +12,18 @@ use rankguard_model::{Entity, Evidence, Generation, JobId};
 use super::Turn;
 use crate::{Phase, RankActivity};
 
-/// Signature under which agents report what a rank does between its step marks. Field `state`: `output`, `busy` or `idle`.
+/// Signature of the agents' reports about rank activity. Field `state`: `output`, `busy` or `idle`.
 const SIGNATURE: &str = "ranks.activity";
-/// Longest time that the ranks of a recovered job must have worked before the failure counts as overcome, milliseconds.
+/// Upper bound of the work time after which the failure of a recovered job counts as overcome, milliseconds.
 const LIFE_MS: u64 = 60_000;
 
 impl Turn<'_> {
-    /// Time that ranks without step marks must have worked before their job counts as settled.
+    /// Returns the work time after which a job without step marks counts as recovered, milliseconds.
     pub(super) fn life_ms(&self) -> u64 {
         self.state.policy.first_step_ms.min(LIFE_MS)
     }
 
-    /// An agent reports what a rank does.
+    /// Handles a rank activity report.
     pub(super) fn rank_active(&mut self, evidence: &Evidence) {
         let mark = evidence.marks.iter().find(|mark| mark.signature == SIGNATURE);
         let state = mark.and_then(|mark| mark.fields.get("state"));
@@ -55,7 +56,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A checkpoint of the generation that acts was committed: its ranks work.
+    /// Counts a commit of the current generation as a sign of life.
     pub(super) fn commit_shows_life(&mut self, name: &JobId, generation: Generation) {
         let at = self.at;
         let is_counted = self.state.refills_budgets();
@@ -93,14 +94,14 @@ impl Turn<'_> {
         self.offer_node();
     }
 
-    /// Whether the job is judged by its signs of life rather than by steps.
+    /// Returns true if the job is judged by its signs of life rather than by steps.
     pub(super) fn is_judged_by_activity(&self, name: &JobId) -> bool {
         let job = self.state.jobs.get(name);
         let is_alive = job.is_some_and(|job| job.step.is_none() && job.activity.has_life());
         is_alive && self.state.refills_budgets()
     }
 
-    /// The deadline of a job that reports no steps is over.
+    /// Handles the phase deadline of a job that reports no steps.
     pub(super) fn judge_activity(&mut self, name: &JobId) {
         let stall_ms = self.state.policy.stall_ms;
         let Some(job) = self.state.jobs.get(name) else { return };
@@ -118,7 +119,7 @@ impl Turn<'_> {
             None => self.watch_stall(name),
             Some(due) if due > self.at => {
                 let rest = u64::try_from(due.millis_since(self.at)).unwrap_or(stall_ms);
-                // A deadline of less than a millisecond would come before `due`.
+                // Rounded up: the timer must not fire before `due`.
                 self.wait_at_most(name, rest.saturating_add(1));
             }
             Some(_) => self.witness_fact(&Fact::JobStalled {

@@ -1,11 +1,12 @@
-//! Between two generations: what the ranks of the last one have sealed is not lost because whoever was to tell of it is gone.
+//! Adoption: commits complete checkpoints that the last generation sealed but did not report before it ended.
 //!
-//! Every old rank that can be reached has ended, and the next ones have not started: whatever is whole of the work of the last
-//! generation is committed by the authority of the new one (RG-3). The store is asked first, for a shard that is there needs
-//! nobody's word. Where a step is known that is not whole, the nodes that are left bring what they hold of it, the nearest
-//! first: images in arenas, copies of other nodes' images, images rebuilt out of parity. After each the store is asked again,
-//! so that nothing is believed but shards that stand there. All of it has one deadline, and then the job goes on with what is
-//! committed.
+//! Every reachable old rank has ended and the next ones have not started; complete checkpoints of the last generation
+//! are committed under the authority of the new one (RG-3). The store is listed first, because shards in the store need
+//! no report. If a later step was sealed and is incomplete, the remaining nodes write the shards they hold, nearest
+//! source first: images in arenas, copies of other nodes' images, images rebuilt from parity.
+//!
+//! The store is listed again after each source, and only shards found there count. One deadline covers the whole
+//! adoption; then the job continues from the newest commit.
 
 use std::collections::BTreeSet;
 
@@ -16,28 +17,28 @@ use super::Turn;
 use crate::job::rules;
 use crate::{Action, Job, Phase};
 
-/// How far it has come.
+/// Stage of the adoption.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "stage", rename_all = "kebab-case")]
 pub enum Adoption {
-    /// The store is asked what is there.
+    /// The store is being listed.
     Looking {
-        /// What the nodes were asked for last.
+        /// Source that the nodes were asked for last.
         asked: Option<HeldIn>,
     },
-    /// Nodes bring what they have.
+    /// Nodes are writing shards to the store.
     Asking {
-        /// Out of what.
+        /// Source of the shards.
         from: HeldIn,
         /// Nodes that have not answered.
         waiting: BTreeSet<NodeId>,
     },
-    /// What is whole is being committed; then ranks start.
+    /// Complete checkpoints are being committed; then ranks start.
     Committing,
 }
 
 impl Turn<'_> {
-    /// Old ranks have ended. Without anything to look for, the new ones start at once.
+    /// Begins the adoption after old ranks have ended; launches at once if there is nothing to adopt.
     pub(super) fn adopt(&mut self, name: &JobId, port: u16) {
         let wait = self.state.policy.adopt_ms;
         let Some(job) = self.state.jobs.get_mut(name) else {
@@ -52,7 +53,7 @@ impl Turn<'_> {
         self.look_for_shards(name);
     }
 
-    /// Has the store looked at, where that is what the job waits for.
+    /// Requests a listing of the store if the job is in that stage.
     pub(super) fn look_for_shards(&mut self, name: &JobId) {
         let Some(job) = self.state.jobs.get(name) else { return };
         let looking = matches!(
@@ -74,7 +75,7 @@ impl Turn<'_> {
         });
     }
 
-    /// What the store has.
+    /// Handles the listing of the store.
     pub(super) fn shards_found(
         &mut self,
         name: &JobId,
@@ -126,7 +127,7 @@ impl Turn<'_> {
         self.advance(name);
     }
 
-    /// Nodes of the last generation and of the coming one that can be reached.
+    /// Returns the live nodes of the last generation and of the coming one.
     fn left_of(&self, name: &JobId) -> BTreeSet<NodeId> {
         let Some(job) = self.state.jobs.get(name) else {
             return BTreeSet::new();
@@ -141,7 +142,7 @@ impl Turn<'_> {
         nodes.filter(|node| self.state.fleet.is_live(node)).cloned().collect()
     }
 
-    /// Orders a node to bring what it has, if that is what the job waits for. May be repeated.
+    /// Orders a node to write its shards if the job waits for that. Repeating the order is harmless.
     pub(super) fn order_to_finish(&mut self, name: &JobId, node: &NodeId) {
         let Some(job) = self.state.jobs.get(name) else { return };
         let Phase::Adopting {
@@ -166,7 +167,7 @@ impl Turn<'_> {
         self.order(node, Order::Finish(finish));
     }
 
-    /// All other nodes that can be reached.
+    /// Returns all other live nodes.
     pub(super) fn peers_of(&self, node: &NodeId) -> Vec<Peer> {
         let others = self.state.fleet.iter();
         let others = others.filter(|(other, entry)| *other != node && entry.lost_since.is_none());
@@ -178,7 +179,7 @@ impl Turn<'_> {
         others.map(peer).collect()
     }
 
-    /// A node has brought what it had.
+    /// Handles a node's report that it has written its shards.
     pub(super) fn shards_finished(&mut self, evidence: &Evidence) {
         let Body::ShardsFinished {
             job: name,
@@ -215,7 +216,7 @@ impl Turn<'_> {
         self.advance(name);
     }
 
-    /// The last generation said something of its images before it ended, and it is heard only now.
+    /// Handles a late shard report of the generation that trained last.
     pub(super) fn heard_late(&mut self, name: &JobId, generation: Generation, body: &Body) {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
@@ -232,7 +233,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Commits what is whole, the newest first, and goes on when that is done; at once where nothing is.
+    /// Commits the newest complete checkpoint; the job advances when no manifest is left to write.
     pub(super) fn end_adoption(&mut self, name: &JobId) {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
@@ -253,7 +254,7 @@ impl Turn<'_> {
     }
 }
 
-/// Where the nodes are to look next.
+/// Returns the next source to ask the nodes for.
 fn next_of(job: &Job, asked: Option<HeldIn>) -> Option<HeldIn> {
     let tiers = job.spec.checkpoint.as_ref().map(|policy| &policy.tiers)?;
     let all = [

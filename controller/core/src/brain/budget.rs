@@ -1,9 +1,9 @@
-//! The restart budget of a job: progress between failures refills it.
+//! Restart budget of a job, which progress between failures refills.
 //!
-//! Progress is a committed checkpoint that is newer than all before it or, in a job that has committed nothing, a step that is
-//! [far enough](crate::ProgressMark) beyond the last failure. A job of which neither is known is judged by the time that its
-//! ranks worked: after twice the longest time without a step a failure counts as the first one, so that such a job is restarted
-//! at that rate at most. A failure that comes back at the same step makes no progress and ends the job after its limit.
+//! Progress is a committed checkpoint newer than all before it or, in a job without commits, a step [far
+//! enough](crate::ProgressMark) beyond the last failure. A job without steps and commits is judged by its work time:
+//! after twice `stall_ms` a failure counts as the first one, which limits the rate of such restarts. A failure that
+//! repeats at the same step makes no progress and ends the job at its limit.
 
 use rankguard_model::{Generation, JobId, Step};
 
@@ -11,7 +11,7 @@ use super::Turn;
 use crate::Job;
 
 impl Turn<'_> {
-    /// A checkpoint was committed.
+    /// Counts a commit as progress if it is newer than all before it.
     pub(super) fn note_commit(&mut self, name: &JobId, generation: Generation, step: Step) {
         let is_refilled = self.state.refills_budgets();
         let Some(job) = self.state.jobs.get_mut(name) else {
@@ -22,13 +22,13 @@ impl Turn<'_> {
             return;
         }
         if job.progress_mark.commit(step) {
-            // What an ended generation had sealed was trained before the failure that is being answered.
+            // Shards that an ended generation sealed were trained before the failure that is being answered.
             let is_adopted = generation < job.generation;
             job.refill_budget(is_adopted);
         }
     }
 
-    /// A rank of a job reported a step.
+    /// Counts a step as progress in a job without commits.
     pub(super) fn note_step(&mut self, name: &JobId, step: Step) {
         if !self.state.refills_budgets() {
             return;
@@ -41,7 +41,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Whether a job of which neither steps nor checkpoints are known has worked long enough for its failure to count as the
+    /// Returns true if a job without known steps and checkpoints has worked long enough for its failure to count as the
     /// first one.
     pub(crate) fn has_worked_long(&self, job: &Job) -> bool {
         let limit = self.state.policy.stall_ms.saturating_mul(2);
@@ -52,8 +52,8 @@ impl Turn<'_> {
 }
 
 impl Job {
-    /// Forgets restarts without progress and retries. Those of the failure that is being answered now are counted once where
-    /// the progress was made before it.
+    /// Resets fruitless restarts and retries. If the progress was made before the failure that is being answered now,
+    /// that failure remains counted once.
     fn refill_budget(&mut self, is_before_failure: bool) {
         if !is_before_failure {
             self.fruitless = 0;

@@ -1,8 +1,8 @@
-//! Nodes that operators take out of use, empty or forget.
+//! Cordon, drain and removal of nodes by operators.
 //!
-//! A drained node is cordoned, its job is called to checkpoint, and moves right after the commit to nodes that are free. Where there
-//! are too few the job stays: it moves after a later commit, when there are enough. A job without checkpoints never moves, because
-//! it would begin from nothing.
+//! A drained node is cordoned, its job is called to checkpoint, and moves to free nodes right after the commit. If
+//! there are too few free nodes, the job moves after a later commit. A job without checkpoints never moves, because it
+//! would restart from scratch.
 
 use rankguard_model::{Generation, JobId, NodeId, Step};
 
@@ -29,11 +29,11 @@ impl Turn<'_> {
             self.state.fleet.drain(node);
         }
         self.node_span(node);
-        // The job will have to leave.
+        // The job will have to move.
         self.snapshot_on_risk(node, &format!("an operator took {node} out of use"));
     }
 
-    /// A checkpoint was committed: a job leaves nodes that are drained.
+    /// Moves a job away from drained nodes after a commit.
     pub(super) fn drain_after_commit(&mut self, name: &JobId, generation: Generation, step: Step) {
         let Some(job) = self.state.jobs.get(name) else { return };
         let is_newest = job.checkpoints.newest().is_some_and(|newest| newest.step == step);
@@ -59,7 +59,7 @@ impl Turn<'_> {
         self.place(name, None, vec![format!("an operator drains {}", names.join(" "))]);
     }
 
-    /// Forgets a node that is away and has no part in a job.
+    /// Removes a lost node that has no part in a job.
     pub(super) fn forget_node(&mut self, node: &NodeId) {
         let is_used = self
             .state

@@ -1,4 +1,4 @@
-//! What evidence says of the progress of plans and checkpoints.
+//! Effects of evidence on the progress of plans and checkpoints.
 
 use rankguard_model::{Body, Entity, Evidence, Generation, JobId, ProgressPoint, Rank};
 
@@ -15,7 +15,7 @@ impl Turn<'_> {
         }
         self.clear_refusals(&evidence.id.node);
         self.take_report(evidence);
-        // A stale order is no sign of the node's health.
+        // A stale order is no evidence about the node's health.
         if matches!(evidence.body, Body::OrderFailed { newest: Some(_), .. }) {
             return;
         }
@@ -28,7 +28,7 @@ impl Turn<'_> {
         self.watch_risk(evidence);
     }
 
-    /// What the evidence says of the progress of plans and checkpoints. Reports of an older generation are not heard.
+    /// Applies evidence to plans and checkpoints. Reports of older generations are ignored.
     pub(super) fn take_report(&mut self, evidence: &Evidence) {
         if let Body::Fenced {
             job,
@@ -190,7 +190,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A journal of a controller that launched without looking for shards has no answer of a store, but its ranks started.
+    /// Journals of controllers that launched without a store listing contain no listing event, but their ranks started.
     fn started_unasked(&mut self, name: &JobId, generation: Generation, body: &Body) {
         let Some(job) = self.state.jobs.get(name) else { return };
         if let (Phase::Adopting { port, .. }, Body::RankStarted { .. }) = (&job.phase, body)
@@ -201,7 +201,7 @@ impl Turn<'_> {
         }
     }
 
-    /// What became of a copy. It may be told by a generation that is over: the copy is there all the same.
+    /// Records the result of a copy, also from a generation that is over: the copy remains usable.
     fn copy_told(&mut self, evidence: &Evidence) {
         let Body::Copied {
             generation,
@@ -243,7 +243,7 @@ impl Turn<'_> {
         }
     }
 
-    /// While one manifest was written another checkpoint may have become whole.
+    /// Commits a checkpoint that became complete while another manifest was written.
     pub(super) fn commit_next(&mut self, name: &JobId) {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;

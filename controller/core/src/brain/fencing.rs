@@ -1,9 +1,10 @@
-//! Fencing of nodes outside the current plan: a node that returns, or that a job has left, takes no work until its agent
-//! has confirmed that the old ranks ended (RG-3).
+//! Fencing of nodes outside the current plan: a node that returns, or that a job has left, takes no work until its
+//! agent has confirmed that the old ranks ended (RG-3).
 //!
-//! A request stands from the moment at which a job leaves a node (a new plan without it, a stop) or at which a node reports
-//! ranks that the current plan does not place there. It survives sessions and restarts of the agent, and ends only with a
-//! `Fenced` or `Stopped` that names no process. A node that is away gets its orders when it joins.
+//! A request exists from the time at which a job leaves a node (a new plan without it, a stop) or at which a node
+//! reports ranks that the current plan does not place there. It survives sessions and restarts of the agent, and ends
+//! only with a `Fenced` or `Stopped` without remaining processes. A node that is away receives its orders when it
+//! joins.
 
 use std::time::Duration;
 
@@ -13,12 +14,12 @@ use super::{Turn, node_of};
 use crate::fence::FenceRequest;
 use crate::{Phase, Timer};
 
-/// An agent whose answer is overdue is asked again after so many times the first wait: each time is an entry of the journal.
+/// Factor of the fence wait before an agent with an overdue answer is asked again; each repetition is a journal entry.
 const OVERDUE_WAITS: u64 = 4;
 
 impl Turn<'_> {
-    /// Requires that ranks of the job below this generation end on a node, and sets the deadline of the answer. The caller
-    /// sends the order.
+    /// Requires that ranks of the job below this generation end on a node, and sets the deadline of the answer. The
+    /// caller sends the order.
     pub(super) fn require_fence(&mut self, node: &NodeId, job: &JobId, generation: Generation, case: Option<CaseId>) {
         if !self.state.fences_returning_nodes() {
             return;
@@ -35,7 +36,7 @@ impl Turn<'_> {
         self.watch_fences(node, 1);
     }
 
-    /// Compares what a joining node runs with the plans, and orders everything to end that no plan places there.
+    /// Compares the ranks of a joining node with the plans, and fences those that no plan places there.
     pub(super) fn fence_returned(&mut self, info: &NodeInfo) {
         for RunningRank { rank, .. } in &info.running {
             if let Some(generation) = self.stale_below(&info.node, rank) {
@@ -47,8 +48,8 @@ impl Turn<'_> {
         self.watch_fences(&info.node, 1);
     }
 
-    /// The generation below which the ranks of a reported one must end; absent where the plan places it there, or where the
-    /// job's own next generation waits for this fence anyway.
+    /// Returns the generation below which ranks must end, for a reported rank; `None` if the plan places the rank
+    /// there, or if the job's own next generation waits for this fence already.
     fn stale_below(&self, node: &NodeId, rank: &RankRef) -> Option<Generation> {
         let Some(job) = self.state.jobs.get(&rank.job) else {
             return Some(rank.generation.next());
@@ -74,7 +75,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Sends every request of a node. Orders may be repeated without harm.
+    /// Sends all fence requests of a node. Repeating the orders is harmless.
     fn order_fences(&mut self, node: &NodeId) {
         let requests = self.state.fleet.get(node).map(|entry| entry.fences.clone());
         for (job, request) in requests.unwrap_or_default() {
@@ -83,7 +84,7 @@ impl Turn<'_> {
                 .jobs
                 .get(&job)
                 .filter(|job| job.generation == request.generation);
-            // No other node has a part in a generation that no plan has.
+            // No other node takes part in a generation without a plan.
             let nodes = current.map_or_else(|| vec![node.clone()], |job| job.launch_record.members().to_vec());
             let order = Order::Fence {
                 job,
@@ -95,7 +96,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Keeps the deadline of a live node's answers.
+    /// Sets or removes the fence deadline of a node.
     fn watch_fences(&mut self, node: &NodeId, waits: u64) {
         let waits_for = |entry: &&crate::Node| entry.lost_since.is_none() && !entry.fences.is_empty();
         let timer = Timer::Fence { node: node.clone() };
@@ -107,7 +108,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The answers of a node are overdue: it stays out of use, and is asked again.
+    /// Marks overdue requests and sends them again; the node remains unusable.
     pub(super) fn fence_overdue(&mut self, node: &NodeId) {
         let mut late = Vec::new();
         for (job, request) in self.state.fleet.fences_mut(node).into_iter().flatten() {
@@ -126,7 +127,7 @@ impl Turn<'_> {
         self.watch_fences(node, OVERDUE_WAITS);
     }
 
-    /// A node has answered: ranks of the job below this generation ended, except for the processes in `left`.
+    /// Records a node's answer: ranks of the job below this generation ended, except for the processes in `left`.
     pub(super) fn ranks_ended(
         &mut self,
         node: &NodeId,
@@ -165,7 +166,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A node could not carry out a fence: the reason is shown while it is asked again.
+    /// Records the reason why a node could not carry out a fence, for display until the next answer.
     pub(super) fn fence_failed(&mut self, node: &NodeId, name: &JobId, generation: Generation, reason: &str) {
         let requests = self.state.fleet.fences_mut(node);
         let request = requests.and_then(|requests| requests.get_mut(name));
@@ -186,7 +187,8 @@ impl Turn<'_> {
         }
     }
 
-    /// The newest case of a job in which a node's processes are worth a note.
+    /// Returns the case for notes about a node's processes: the newest that blames the node, else the newest of the
+    /// job.
     pub(super) fn case_of_node(&self, name: &JobId, node: &NodeId) -> Option<CaseId> {
         let cases = self.state.cases.all().values().rev();
         let mut cases = cases.filter(|case| case.job.as_ref() == Some(name));

@@ -1,7 +1,8 @@
-//! What nodes report of generations that this journal has not given them: it was restored from a copy, or is another one.
+//! Generations that nodes report but this journal lacks: it was restored from a copy, or is another journal.
 //!
-//! A generation number is given once (RG-3). Where a node was ordered a later generation than this journal knows, or the same
-//! number by another start of the controller, the job goes on above that number, and the ranks that carry it are fenced.
+//! A generation number is given once (RG-3). If a node was ordered a later generation than this journal knows, or the
+//! same number by another controller start, the job continues above that number, and the ranks that carry it are
+//! fenced.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +11,12 @@ use rankguard_model::{Generation, JobFence, JobId, JournalMark, NodeId, NodeInfo
 use super::Turn;
 use crate::{Job, JournalLoss, Phase, Plan};
 
-/// Times that one node may move a job to another generation in the job's life; then the job does without the node.
+/// Times that one node may move a job to another generation during the job's life; then the job excludes the node.
 const RAISES_MAX: u32 = 8;
 
 impl Turn<'_> {
-    /// What an agent that joins reports, as it is to be remembered: the epochs of a restored spool are not accepted before
-    /// its agent has named what is lost.
+    /// Returns the node information to store for a joining agent: the epochs of a restored spool are not accepted
+    /// before its agent has reported the lost evidence.
     pub(super) fn accepted(&mut self, info: &NodeInfo) -> NodeInfo {
         let mut info = info.clone();
         let known = self.state.fleet.get(&info.node).map(|node| &node.info.history.epochs);
@@ -31,8 +32,8 @@ impl Turn<'_> {
         info
     }
 
-    /// Takes in what an agent that joins reports of generations: those that it was ordered, and ranks that run or do not run
-    /// against what the journal knows.
+    /// Processes the generations that a joining agent reports: those in its orders, and its running ranks compared with
+    /// the journal.
     pub(super) fn take_generations(&mut self, info: &NodeInfo) {
         let running = info.running.iter().map(|running| JobFence {
             job: running.rank.job.clone(),
@@ -48,8 +49,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Compares the ranks that run on a node with what the journal knows of their generation. Their starts and ends may have
-    /// been reported to a part of it that is lost.
+    /// Compares the ranks that run on a node with the recorded state of their generation. Their starts and ends may
+    /// have been reported to a lost part of the journal.
     fn take_running(&mut self, name: &JobId, info: &NodeInfo) {
         let is_restored = self.is_restored(info);
         let Some(job) = self.state.jobs.get_mut(name).filter(|job| !job.is_over()) else {
@@ -64,7 +65,7 @@ impl Turn<'_> {
             .collect();
         match &mut job.phase {
             Phase::Pending { .. } | Phase::Finished | Phase::Stopped { .. } => {}
-            // Ranks start after this phase: these were started by a plan that goes on from the same one.
+            // Ranks start after this phase, so a lost plan with the same number started these.
             Phase::Fencing { .. } | Phase::Adopting { .. } => {
                 let generation = job.generation;
                 if !alive.is_empty() {
@@ -90,7 +91,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Whether the agent knows entries of this journal that are not in it.
+    /// Returns true if the agent knows entries of this journal that it lacks.
     fn is_restored(&self, info: &NodeInfo) -> bool {
         let loss = info
             .history
@@ -112,10 +113,10 @@ impl Turn<'_> {
         self.raise_floor(node, &fence.job, fence.generation);
     }
 
-    /// A node has refused an order because it was ordered a later generation, or another one of the same number.
+    /// Handles an order that a node refused because it knows a later generation, or another one of the same number.
     pub(super) fn order_refused(&mut self, name: &JobId, node: &NodeId, ordered: Generation, newest: Generation) {
         let Some(job) = self.state.jobs.get(name) else { return };
-        // An order that was overtaken by the next generation is refused as it should be.
+        // A refused order that the next generation has overtaken is expected.
         let is_overtaken = newest <= job.generation && ordered != job.generation;
         if job.nodes().contains(node) && !is_overtaken {
             self.raise_floor(node, name, newest);
@@ -140,7 +141,7 @@ impl Turn<'_> {
         let Some(job) = self.state.jobs.get_mut(name).filter(|job| !job.is_over()) else {
             return;
         };
-        // A job that waits for nodes begins above the floor anyway.
+        // A job that waits for nodes starts above the floor anyway.
         if job.plan.is_none() || job.generation > generation {
             return;
         }
@@ -151,8 +152,8 @@ impl Turn<'_> {
         self.place(name, None, vec![reason]);
     }
 
-    /// Moves a job above the generations that have written to its store, if its own is not: a lost plan has used that number.
-    /// True where it does.
+    /// Moves a job above the generations that have written to its store if its own is not: a lost plan has used that
+    /// number. Returns true if it moved.
     pub(super) fn begins_above_store(
         &mut self,
         name: &JobId,
@@ -172,7 +173,8 @@ impl Turn<'_> {
         true
     }
 
-    /// What a node reports again and again is no trace of a lost journal: the job goes on without the node (RG-6).
+    /// Excludes a node that repeatedly raises the generation of a job, because such reports do not come from a lost
+    /// journal (RG-6).
     fn ignore_node(&mut self, node: &NodeId, name: &JobId) {
         let Some(job) = self.state.jobs.get_mut(name).filter(|job| !job.is_over()) else {
             return;
@@ -188,7 +190,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A node knows entries of a journal that are not in this one.
+    /// Announces a journal loss that a node's mark shows, once per controller start.
     pub(super) fn journal_differs(&mut self, node: &NodeId, mark: &JournalMark) {
         let Some(loss) = self
             .state
@@ -203,7 +205,7 @@ impl Turn<'_> {
     }
 }
 
-/// What is lost, for an operator.
+/// Formats a journal loss for operators.
 pub(crate) fn loss_text(node: &NodeId, mark: &JournalMark, loss: JournalLoss) -> String {
     let position = mark.position;
     match loss {

@@ -1,4 +1,4 @@
-//! Nodes that departed long ago: their names would count for ever otherwise.
+//! Removal of nodes that have been lost for long, which would otherwise accumulate.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::Turn;
 use crate::Timer;
 
 impl Turn<'_> {
-    /// Sets the moment at which lost nodes are looked through, unless one is set.
+    /// Sets the timer of the next removal check, unless one is set.
     pub(super) fn watch_departed(&mut self) {
         if self.state.rules >= 1 && !self.state.timers.contains_key(&Timer::Forget) {
             let at = self.at.after(Duration::from_millis(self.state.policy.forget_ms));
@@ -17,7 +17,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Forgets nodes that have been lost for longer than [`crate::Policy::forget_ms`], and looks again while others are lost.
+    /// Removes nodes that have been lost for longer than [`crate::Policy::forget_ms`], and sets the next check while
+    /// others are lost.
     pub(super) fn forget_departed(&mut self) {
         let living = self.state.jobs.values().filter(|job| !job.is_over());
         let in_use: BTreeSet<NodeId> = living.flat_map(|job| job.nodes().iter().cloned()).collect();
@@ -32,7 +33,7 @@ impl Turn<'_> {
         }
         let lost = self.state.fleet.iter().filter_map(|(_, node)| node.lost_since);
         if let Some(oldest) = lost.min() {
-            // A node that stays because of its job or cordon is looked at again after a part of the limit.
+            // A node that is retained for its job or cordon is checked again after a sixteenth of the limit.
             let due = oldest.after(Duration::from_millis(limit));
             let again = self.at.after(Duration::from_millis((limit / 16).max(1)));
             self.state.set_timer(Timer::Forget, due.max(again), &mut self.actions);

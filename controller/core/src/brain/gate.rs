@@ -1,8 +1,9 @@
-//! The gate before a generation: every node is asked whether it has what the job needs, and what must be equal on all of them
-//! is compared here. The first node may be told to have the ways between all of them measured.
+//! Preflight gate before a generation: every node checks the job's requirements, and values that must be equal on all
+//! nodes are compared here. The first node may be ordered to measure the network links between all of them.
 //!
-//! A node on which a check fails is refused for this job until its agent starts anew or an operator gives it back; each failure
-//! is a case with the class that it would have been. What fails on every node alike is the job's own mistake, and stops it.
+//! A node with a failed check is excluded from this job until its agent restarts or an operator uncordons it; each
+//! failure becomes a case with the class that it would have had. A check that fails on every node is a mistake of the
+//! job, and stops it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +17,10 @@ use crate::{Job, Phase};
 
 /// Failures of one node that become cases.
 const CASES: usize = 8;
-/// The check that one node makes of the others: its subject is the node that is bad.
+/// Check that one node makes of the others; its subject is the faulty node.
 pub(crate) const BETWEEN: &str = "between";
-/// What must be equal by name, or by how its name begins, and the failure that a difference is. Differences of other things
-/// are told only.
+/// Names, or prefixes of names, of values that must be equal, and the failure class of a difference. Differences of
+/// other values are announced only.
 const STRICT: [(&str, &str); 4] = [
     ("gpu-driver", "driver-version-mismatch"),
     ("import ", "library-incompatible"),
@@ -27,16 +28,16 @@ const STRICT: [(&str, &str); 4] = [
     ("script", "environment-setup-error"),
 ];
 
-/// What the nodes of the coming generation have said.
+/// Preflight results of the nodes of the coming generation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Answers {
-    /// Who has not.
+    /// Nodes that have not answered.
     pub(crate) waiting: BTreeSet<NodeId>,
     failed: BTreeMap<NodeId, Vec<FailedCheck>>,
     environments: BTreeMap<NodeId, BTreeMap<String, String>>,
 }
 
-/// A node that has something else than most.
+/// Node with a value that differs from the majority.
 #[derive(Debug, PartialEq, Eq)]
 struct Difference {
     node: NodeId,
@@ -46,8 +47,7 @@ struct Difference {
 }
 
 impl Answers {
-    /// What differs, by name; where no value has a majority nobody can be named, and one is told as a difference without a
-    /// node.
+    /// Returns the differing values by node. A value without a majority is returned as text without a node.
     fn differences(&self) -> (Vec<Difference>, Vec<String>) {
         let names: BTreeSet<&String> = self.environments.values().flat_map(BTreeMap::keys).collect();
         let (mut named, mut open) = (Vec::new(), Vec::new());
@@ -80,7 +80,7 @@ impl Answers {
         (named, open)
     }
 
-    /// Checks that failed on every node alike.
+    /// Returns the checks that failed on every node.
     fn everywhere(&self) -> Vec<&FailedCheck> {
         let asked = self.environments.len();
         let Some((_, first)) = self.failed.iter().next().filter(|_| self.failed.len() == asked) else {
@@ -98,7 +98,7 @@ impl Answers {
 }
 
 impl Turn<'_> {
-    /// Asks the nodes of the plan, where that is wanted.
+    /// Orders preflight on the nodes of the plan unless it is disabled.
     pub(super) fn ask_nodes(&mut self, name: &JobId) {
         if self.state.policy.preflight == Gate::Off {
             return;
@@ -124,7 +124,7 @@ impl Turn<'_> {
             env: job.spec.env.clone(),
             workdir: job.spec.workdir.clone(),
             write_paths: job.spec.checkpoint.iter().map(|policy| policy.store.clone()).collect(),
-            // A node asks several things one after the other.
+            // A node runs several checks one after the other.
             deadline_ms: self.state.policy.preflight_ms / 4,
             between: self.between(job, node),
             links: self.measured_nodes(job),
@@ -132,7 +132,7 @@ impl Turn<'_> {
         self.order(node, Order::Preflight(wanted));
     }
 
-    /// The nodes among which this one has the ways measured: all of the job, where it is the first.
+    /// Returns the nodes among which this one measures links: all of the job if it is the first.
     fn between(&self, job: &Job, node: &NodeId) -> Vec<Peer> {
         if job.nodes().first() == Some(node) {
             self.measured_nodes(job)
@@ -141,7 +141,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The nodes of a job that measure with each other; none where nothing is measured.
+    /// Returns the nodes of a job that measure links with each other; none if that is disabled.
     fn measured_nodes(&self, job: &Job) -> Vec<Peer> {
         let is_measured = self.state.policy.preflight_between && job.nodes().len() > 1;
         let nodes = job.nodes().iter().filter(|_| is_measured);
@@ -188,7 +188,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Says whether the generation may start.
+    /// Evaluates the results. Returns true if the generation may start.
     fn passes(&mut self, name: &JobId, answers: &Answers) -> bool {
         let mut refused: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
         let mut cases: Vec<(NodeId, ClassId, String)> = Vec::new();
@@ -255,7 +255,7 @@ impl Turn<'_> {
         false
     }
 
-    /// A node began anew, or a person vouches for it.
+    /// Lifts the preflight exclusions of a node after a restart of its agent or an uncordon.
     pub(super) fn forget_refusals(&mut self, node: &NodeId) {
         for job in self.state.jobs.values_mut() {
             job.refused.remove(node);
@@ -263,7 +263,7 @@ impl Turn<'_> {
     }
 }
 
-/// Nodes that the phase of a job still waits for.
+/// Returns the nodes that the phase of a job still waits for.
 pub(super) fn awaited(job: &Job, fencing: &BTreeSet<NodeId>) -> Vec<NodeId> {
     fencing.union(&job.answers.waiting).cloned().collect()
 }

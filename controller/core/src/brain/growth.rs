@@ -1,9 +1,9 @@
-//! Taking in nodes that have become free: a restart, and so only right after a commit.
+//! Growth of jobs onto free nodes. It requires a restart, so it follows a commit.
 //!
-//! A job with checkpoints is called to take one and grows when it is committed. Where it is not committed in time the job goes on
-//! at its size and grows after the next commit instead: the restart would repeat everything since the last one, which costs
-//! more than the new nodes bring. A job that has never committed anything and lost no checkpoint has none to wait for: it grows
-//! when it has worked for a while, before there is more to repeat.
+//! A job with checkpoints is called to checkpoint and grows after the commit. If the commit is late, the job grows
+//! after the next commit instead: a restart would repeat everything since the last one, which costs more than the new
+//! nodes bring. A job that never committed and lost no checkpoint has none to wait for: it grows once it has worked for
+//! a while, before there is more to repeat.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::{Phase, Timer};
 impl Turn<'_> {
     pub(super) fn grow(&mut self, name: &JobId) {
         if !self.can_grow(name) {
-            // Whatever goes on ends in a new generation or in steps; both ask again.
+            // The activity that prevents growth ends in a new generation or in steps; both request growth again.
             return;
         }
         let Some(job) = self.state.jobs.get(name) else { return };
@@ -36,7 +36,8 @@ impl Turn<'_> {
         }
     }
 
-    /// Grows a job that has no checkpoint to wait for: at once where it makes steps, else when its ranks have worked for a while.
+    /// Grows a job without a checkpoint to wait for: at once if it makes steps, else after its ranks have worked for a
+    /// while.
     fn grow_uncommitted(&mut self, name: &JobId) {
         let limit = self.life_ms();
         let Some(job) = self.state.jobs.get(name) else { return };
@@ -76,7 +77,7 @@ impl Turn<'_> {
         self.ask_growth_at(name, until);
     }
 
-    /// A checkpoint was committed: a job that waits for one grows.
+    /// Grows a job that waits for this commit.
     pub(super) fn grow_after_commit(&mut self, name: &JobId, generation: Generation, step: Step) {
         let Some(job) = self.state.jobs.get(name) else { return };
         let at = self.at;
@@ -91,7 +92,7 @@ impl Turn<'_> {
         if let Some(job) = self.state.jobs.get_mut(name) {
             job.growth = None;
         }
-        // Should nodes still be free after what goes on now, the job asks again.
+        // If nodes are still free afterwards, the job requests growth again.
         self.offer_node();
     }
 
@@ -116,8 +117,8 @@ impl Turn<'_> {
         self.place(name, None, vec![reason.to_owned()]);
     }
 
-    /// Looks for nodes to take in within `grow_ms`. A look that is due sooner keeps its time: a job that commits more often than
-    /// every `grow_ms` asks with each commit, and would else put its growth off for ever.
+    /// Sets the growth timer to `grow_ms`. An earlier timer is retained: a job that commits more often than every
+    /// `grow_ms` requests growth with each commit, and would otherwise postpone it without end.
     pub(super) fn ask_growth(&mut self, name: &JobId) {
         let at = self.at.after(Duration::from_millis(self.state.policy.grow_ms));
         let timer = Timer::Grow { job: name.clone() };

@@ -1,5 +1,5 @@
-//! How often a job checkpoints, once enough was measured: the exact optimum for what an image costs and for how often
-//! the job fails, within a budget, called as a new rule from a step ahead.
+//! Adaptive checkpoint interval: once enough images were measured, the exact optimum for their cost and the job's
+//! failure rate, within a budget, is called as a new rule from a future step on.
 
 use rankguard_checkpoint_schedule::governor::{Bound, Limits};
 use rankguard_checkpoint_schedule::interval::exact;
@@ -10,12 +10,12 @@ use super::Turn;
 use super::risk::{call_order, pace};
 use crate::{Phase, Plan};
 
-/// Images that must have been measured before their cost decides anything.
+/// Measured images before their cost is used.
 const IMAGES_MIN: u32 = 3;
 const NS_PER_HOUR: f64 = 3.6e12;
 
-/// What a failure with this verdict took with it: the node whose hardware is blamed, or no more than ranks. What one
-/// verdict can never tell is that several nodes failed together.
+/// Returns the scope of a failure: the node if its hardware is blamed, else the process. One verdict cannot show that
+/// several nodes failed together.
 pub fn scope_of(verdict: &Verdict) -> Scope {
     if verdict.blamed.node().is_some() && verdict.layer == "hardware" {
         Scope::Node
@@ -25,7 +25,7 @@ pub fn scope_of(verdict: &Verdict) -> Scope {
 }
 
 impl Turn<'_> {
-    /// A checkpoint was committed: its cost is known, and so is how long nothing failed.
+    /// Updates the measured cost and the failure-free time after a commit, and calls a new interval if it changed.
     pub(super) fn adapt_interval(&mut self, name: &JobId) {
         if !self.state.policy.adapt {
             return;
@@ -83,7 +83,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A new generation because of a failure: what it took with it is observed.
+    /// Records the failure that caused a new plan in the failure rates.
     pub(super) fn observe_failure(&mut self, plan: &Plan) {
         let Some(case) = plan.case.and_then(|id| self.state.cases.all().get(&id)) else {
             return;
@@ -95,7 +95,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Time without a failure is an observation too.
+    /// Adds the node-hours since the last call to the failure rates.
     fn watch_hours(&mut self, name: &JobId) {
         let at = self.at;
         let Some(job) = self.state.jobs.get_mut(name) else {

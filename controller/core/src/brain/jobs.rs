@@ -1,4 +1,4 @@
-//! The life of a job: placed, fenced, launched, running, over.
+//! Job life cycle: placement, fencing, launch, completion and stop.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl Turn<'_> {
         self.place(&name, None, Vec::new());
     }
 
-    /// Finds nodes for a job and begins its next generation; without enough nodes it waits.
+    /// Selects nodes for a job and begins its next generation; without enough nodes the job waits.
     pub(crate) fn place(&mut self, name: &JobId, case: Option<rankguard_model::CaseId>, reasons: Vec<String>) {
         let Some(job) = self.state.jobs.get(name).filter(|job| !job.is_over()) else {
             return;
@@ -50,7 +50,7 @@ impl Turn<'_> {
         let nodes = self.state.fleet.choose(job.nodes(), &taken, slots, range.max as usize);
         let gathered = match job.phase {
             Phase::Pending { gathered, .. } => gathered,
-            // A job that already ran does not wait for its full size: it goes on with what there is.
+            // A job that already ran does not wait for its full size.
             _ => true,
         };
         if case.is_some() && job.fruitless >= job.spec.max_restarts && !self.waits_for_store(name) {
@@ -84,7 +84,7 @@ impl Turn<'_> {
         if !problems.is_empty() {
             let list: Vec<String> = problems.iter().map(ToString::to_string).collect();
             self.announce(format!("plan for job {name} was refused: {}", list.join("; ")));
-            // Whatever is wrong, the job waits with a deadline for it to change (RG-9).
+            // The job waits with a deadline for the cause of the refusal to disappear (RG-9).
             return self.wait_for_nodes(name, 0, gathered);
         }
         self.begin(plan);
@@ -115,7 +115,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Carries a plan out: first the old ranks must end (RG-3).
+    /// Begins a plan by fencing the old ranks (RG-3).
     pub(super) fn begin(&mut self, plan: Plan) {
         let name = plan.job.clone();
         let Some(job) = self.state.jobs.get(&name) else { return };
@@ -166,7 +166,8 @@ impl Turn<'_> {
         }
         self.state.place(&name);
         self.wait_at_most(&name, self.state.policy.gate_wait_ms());
-        // Nodes that hold images of the generation that trained last learn who may read them; nothing waits for their answer.
+        // Nodes with images of the generation that trained last learn the permitted readers; no phase waits for their
+        // answer.
         let holders = members.into_iter().filter(|node| self.state.fleet.is_live(node));
         let fenced: BTreeSet<NodeId> = waiting.into_iter().chain(holders).collect();
         for node in fenced {
@@ -178,8 +179,8 @@ impl Turn<'_> {
         self.ask_nodes(&name);
     }
 
-    /// Nodes that may read and write images of the job from a plan on: its own, and those of the generation that trained last,
-    /// which hold what is adopted and restored.
+    /// Returns the nodes that may read and write images of the job under a plan: its own, and those of the generation
+    /// that trained last, which hold the images to adopt and restore.
     fn members_of(&self, plan: &Plan) -> BTreeSet<NodeId> {
         let trained = self.state.jobs.get(&plan.job).map(|job| job.checkpoints.trained());
         let mut before = self.state.plans.values().rev().filter(|before| before.job == plan.job);
@@ -206,7 +207,7 @@ impl Turn<'_> {
             if first {
                 *port = port.or(master_port);
             }
-            // The first node has answered only when it has also found a port.
+            // The first node has answered only once it has also reserved a port.
             if !first || port.is_some() {
                 waiting.remove(node);
             }
@@ -214,7 +215,7 @@ impl Turn<'_> {
         self.advance(name);
     }
 
-    /// Moves a job on as far as what has happened allows.
+    /// Advances the phase of a job as far as its conditions are met.
     pub(crate) fn advance(&mut self, name: &JobId) {
         let completes_waiting = self.state.completes_waiting_jobs();
         let Some(job) = self.state.jobs.get_mut(name) else {
@@ -222,7 +223,8 @@ impl Turn<'_> {
         };
         let world_size = job.plan.as_ref().map_or(0, Plan::world_size) as usize;
         match &job.phase {
-            // A manifest that is being written, or a checkpoint that is being checked, decides where the next generation starts.
+            // A manifest that is being written, or a checkpoint that is being checked, decides where the next
+            // generation starts.
             Phase::Fencing {
                 waiting,
                 port: Some(port),
@@ -258,8 +260,8 @@ impl Turn<'_> {
                 self.advance(name);
             }
             Phase::Pending { .. } if !completes_waiting => {}
-            // A job without step marks is running as soon as it was started and is judged by its exits alone. One that waits for
-            // nodes has nothing left to do where its ranks ran on to their end.
+            // A job without step marks is judged by its exits alone. A job that waits for nodes has nothing left to do
+            // if its ranks ran to completion.
             Phase::Starting | Phase::Running | Phase::Pending { .. }
                 if world_size > 0 && job.completed.len() == world_size =>
             {
@@ -396,7 +398,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Ends a job for good.
+    /// Stops a job for good.
     pub(crate) fn stop_job(&mut self, name: &JobId, reason: String) {
         let at = self.at;
         let Some(job) = self.state.jobs.get_mut(name).filter(|job| !job.is_over()) else {

@@ -1,4 +1,4 @@
-//! Ranks that an agent ended because its lease was over: they are added to the record of the failure.
+//! Ranks that an agent ended because its lease expired; they are added to the record of the failure.
 
 use rankguard_diagnosis::Fact;
 use rankguard_model::{Body, Evidence, Generation, JobId, LEASE_SIGNATURE};
@@ -6,8 +6,8 @@ use rankguard_model::{Body, Evidence, Generation, JobId, LEASE_SIGNATURE};
 use super::Turn;
 
 impl Turn<'_> {
-    /// Takes in that an agent ended ranks by lease. Where the plan still places them there, it is a failure of its own; where
-    /// the job has moved on, the case of that failure is extended.
+    /// Handles the report that an agent ended ranks by lease. If the plan still places them there, it is a failure of
+    /// its own; if the job has moved on, the report is noted in the case of that failure.
     pub(super) fn lease_ended(&mut self, evidence: &Evidence) {
         let Some(mark) = evidence.marks.iter().find(|mark| mark.signature == LEASE_SIGNATURE) else {
             return;

@@ -1,4 +1,4 @@
-//! One event at a time.
+//! Decision step: applies one event to the state and gathers the resulting actions.
 
 mod activity;
 mod adopt;
@@ -36,10 +36,10 @@ pub use refusals::RefusedEvidence;
 
 use crate::{Action, Event, Job, Stamped, State};
 
-/// How long ranks get between SIGTERM and SIGKILL when a job is stopped.
+/// Grace period between SIGTERM and SIGKILL when a job is stopped.
 const STOP_GRACE_MS: u64 = 2_000;
 
-/// Takes one event in and says what is to be done. The state changes only here.
+/// Applies one event and returns the resulting actions. The state changes only here.
 pub fn step(state: &mut State, stamped: &Stamped) -> Vec<Action> {
     let mut turn = Turn {
         state,
@@ -52,7 +52,7 @@ pub fn step(state: &mut State, stamped: &Stamped) -> Vec<Action> {
     turn.actions
 }
 
-/// One call of [`step`]: the state, the moment, and the actions gathered so far.
+/// Context of one call of [`step`]: the state, the time, and the actions gathered so far.
 pub(crate) struct Turn<'a> {
     pub(crate) state: &'a mut State,
     pub(crate) at: Timestamp,
@@ -100,7 +100,8 @@ impl Turn<'_> {
                             }
                         }),
                     };
-                    // Of one that came after a newer one the agents have let go already; the mirror wants it all the same.
+                    // Agents have dropped the images of a checkpoint that was overtaken by a newer one; the mirror
+                    // still needs the order.
                     let told = newest || policy.is_some() && entry.checkpoints.has(*generation, *step);
                     let nodes = if told { entry.nodes().to_vec() } else { Vec::new() };
                     for node in nodes {
@@ -166,7 +167,7 @@ impl Turn<'_> {
         self.watch_settling();
     }
 
-    /// After a restart: everything that was wanted is wanted still. Agents get their orders when they join.
+    /// Repeats open requests after a restart of the controller. Agents receive their orders when they join.
     fn resume(&mut self) {
         let timers = self.state.timers.clone();
         self.actions
@@ -201,7 +202,7 @@ impl Turn<'_> {
     }
 }
 
-/// The node that runs a rank of the job's generation.
+/// Returns the node of a rank in the job's current plan.
 pub(crate) fn node_of(job: &Job, rank: Rank) -> Option<NodeId> {
     job.plan.as_ref()?.node_of(rank).cloned()
 }

@@ -1,4 +1,4 @@
-//! Nodes that come, go and come back.
+//! Joins, losses and returns of nodes.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::risk::call_order;
 use super::{Turn, fence_order};
 use crate::{Adoption, Phase, Plan, Timer};
 
-/// Stretches of node life kept for reports; beyond it the oldest are forgotten.
+/// Node spans retained for reports; beyond it the oldest are dropped.
 const NODE_SPANS_MAX: usize = 4_096;
 
 impl Turn<'_> {
@@ -26,7 +26,7 @@ impl Turn<'_> {
         self.node_span(&node);
         if restarted {
             self.forget_refusals(&node);
-            // The ranks of the old agent died with it, and its word about how they ended died too.
+            // The ranks of the old agent died with it, and so did its reports of their ends.
             self.ranks_vanished(info);
         }
         self.take_generations(info);
@@ -38,7 +38,7 @@ impl Turn<'_> {
         self.offer_node();
     }
 
-    /// A restarted agent does not run ranks that we believed it runs.
+    /// Reports a node as failed if its restarted agent lacks ranks that the state records as running.
     pub(super) fn ranks_vanished(&mut self, info: &NodeInfo) {
         let vanished = self.state.jobs.iter().any(|(name, job)| {
             let awaited = !matches!(
@@ -88,7 +88,7 @@ impl Turn<'_> {
                 since: last_heard,
             });
         }
-        // Its old ranks cannot be fenced; they cannot commit either (RG-3), so nobody waits for them.
+        // Its old ranks cannot be fenced; they cannot commit either (RG-3), so no phase waits for them.
         let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
         for name in names {
             if let Some(job) = self.state.jobs.get_mut(&name) {
@@ -107,7 +107,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Sends a node again what a job still waits for from it. Orders may be repeated without harm.
+    /// Repeats the orders for which a job waits on a node. Repeating them is harmless.
     pub(super) fn repeat_orders(&mut self, name: &JobId, node: &NodeId) {
         let Some(job) = self.state.jobs.get(name) else { return };
         match &job.phase {
@@ -132,19 +132,19 @@ impl Turn<'_> {
                     self.launch_node(name, node, port);
                 }
             }
-            // A call that was lost with the session; whoever heard it already knows it.
+            // Calls may have been lost with the session; agents ignore those they know.
             Phase::Starting | Phase::Running if job.nodes().contains(node) => {
                 let words = job.calls.open().to_vec();
                 for word in words {
                     self.order(node, call_order(name, &word));
                 }
             }
-            // The ranks of a job that is over are ended by the fences of the node.
+            // The fences of the node end the ranks of a job that is over.
             _ => {}
         }
     }
 
-    /// A node may have become usable: jobs that want one get their chance.
+    /// Offers a node that may have become usable to jobs that wait for nodes or may grow.
     pub(super) fn offer_node(&mut self) {
         let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
         for name in names {

@@ -1,8 +1,8 @@
-//! Evidence that was refused: counted, and a case against the node that sent it.
+//! Refused evidence: counted, and reported in a case against the node that sent it.
 //!
-//! The shell records a refused piece as a gap with a mark of the class `evidence-refused` ([`crate::authority`]). Diagnosis
-//! does not see it: a liar must not be able to shift the blame for a failure, to itself or to others. Nothing is ordered
-//! because of it; whether the node is taken out of use is decided by a person.
+//! The shell records refused evidence as a gap with a classification of class `evidence-refused`
+//! ([`crate::authority`]). Diagnosis does not receive it: a node with false reports must not be able to shift the blame
+//! for a failure, to itself or to others. It causes no orders; an operator decides whether to cordon the node.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,31 +15,31 @@ use serde::{Deserialize, Serialize};
 use super::Turn;
 use crate::authority::{REFUSED_CLASS, REFUSED_SIGNATURE};
 
-/// Findings kept in the case of one node: the first refusals, and then each at which the count doubles.
+/// Findings retained in the case of one node: the first refusal, and each at which the count doubles.
 const FINDINGS_MAX: usize = 64;
-/// A case is closed when nothing was refused for so long.
+/// Time without refusals after which a case is closed.
 const CLEARED_AFTER: Duration = Duration::from_secs(86_400);
-/// Rules that are counted apart; there are fewer, and a forged record must not add any number of them.
+/// Rules counted separately; there are fewer, and a forged record must not add entries without limit.
 const RULES_MAX: usize = 32;
 
-/// What was refused of one node.
+/// Refused evidence of one node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedEvidence {
     count: u64,
     rules: BTreeMap<SmolStr, u64>,
-    /// When the newest of them came.
+    /// Arrival time of the newest refusal.
     last: Timestamp,
-    /// The case about them, while it is open.
+    /// Open case about the refusals.
     case: Option<CaseId>,
 }
 
 impl RefusedEvidence {
-    /// Pieces that were refused.
+    /// Returns the number of refused pieces of evidence.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Pieces that were refused, by the word of the rule.
+    /// Returns the number of refused pieces of evidence by rule name.
     pub fn rules(&self) -> impl Iterator<Item = (&str, u64)> {
         self.rules.iter().map(|(rule, count)| (rule.as_str(), *count))
     }
@@ -54,8 +54,8 @@ impl RefusedEvidence {
 }
 
 impl Turn<'_> {
-    /// Counts a record of refused evidence, and opens a case against its sender or adds to it. Returns whether it is such a
-    /// record.
+    /// Counts a record of refused evidence, and opens a case against its sender or adds to it. Returns true if the
+    /// evidence is such a record.
     pub(super) fn evidence_refused(&mut self, evidence: &Evidence) -> bool {
         let Some((mark, what)) = refusal(evidence) else {
             return false;
@@ -65,7 +65,7 @@ impl Turn<'_> {
         entry.last = self.at;
         entry.add(mark.signature.strip_prefix(REFUSED_SIGNATURE).unwrap_or_default());
         let count = entry.count;
-        // The first, and then ever fewer: a flood must fill neither the log nor the case.
+        // Only counts that are powers of two are announced: a flood must fill neither the log nor the case.
         if !count.is_power_of_two() {
             return true;
         }
@@ -83,8 +83,8 @@ impl Turn<'_> {
         true
     }
 
-    /// Evidence of a node was accepted. Closes the case against the node when nothing was refused for long enough: a node must
-    /// not be able to clear itself by starting its agent anew.
+    /// Closes the case against a node after accepted evidence, if nothing was refused for [`CLEARED_AFTER`]: a node
+    /// must not be able to clear itself by restarting its agent.
     pub(super) fn clear_refusals(&mut self, node: &NodeId) {
         let at = self.at;
         let Some(entry) = self.state.refused.get_mut(node) else {
@@ -133,7 +133,7 @@ impl Turn<'_> {
     }
 }
 
-/// The mark and the text of a record of refused evidence.
+/// Returns the classification and the text of a record of refused evidence.
 fn refusal(evidence: &Evidence) -> Option<(&Mark, &str)> {
     let own = matches!(&evidence.entity, Entity::Node { node } if *node == evidence.id.node);
     let Body::Gap { what, .. } = &evidence.body else {

@@ -1,4 +1,4 @@
-//! Signs that a node may fail soon: what was trained since the last checkpoint is brought to safety at once.
+//! Nodes that may fail soon: an immediate checkpoint saves the work since the last one.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use rankguard_model::{CheckpointCall, Evidence, JobId, NodeId, Order, Role, Time
 use super::Turn;
 use crate::{Job, Phase};
 
-/// Classes of which a node has recovered or that only announce something: the ranks still run, and may not for long.
+/// Classes of recovered or announced faults: the ranks still run, but may fail soon.
 const RISKS: [&str; 11] = [
     "gpu-ecc-contained",
     "gpu-ecc-degrading",
@@ -23,11 +23,11 @@ const RISKS: [&str; 11] = [
     "slurm-time-limit",
 ];
 
-/// Steps are taken to be as long as this while none was reported, milliseconds.
+/// Assumed step time before the first report, milliseconds.
 const STEP_MS: f64 = 1_000.0;
 
 impl Turn<'_> {
-    /// Looks whether evidence tells of a node at risk.
+    /// Calls a checkpoint if evidence reports a node at risk.
     pub(super) fn watch_risk(&mut self, evidence: &Evidence) {
         let Some(node) = evidence.entity.node().cloned() else {
             return;
@@ -41,7 +41,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Calls a checkpoint of the running job that has ranks on a node, unless one was called a short while ago.
+    /// Calls a checkpoint of the running job with ranks on a node, unless one was called within `risk_ms`.
     pub(super) fn snapshot_on_risk(&mut self, node: &NodeId, why: &str) {
         let pause = self.state.policy.risk_ms;
         let at = self.at;
@@ -70,7 +70,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Calls the nearest step that every rank can hear of in time; nothing before this generation's first step.
+    /// Calls the nearest step that every rank can learn of in time. Returns `None` before this generation's first step.
     pub(super) fn call_checkpoint(&mut self, name: &JobId) -> Option<CheckpointCall> {
         let at = self.at;
         let job = self.state.jobs.get_mut(name)?;
@@ -84,7 +84,7 @@ impl Turn<'_> {
     }
 }
 
-/// How fast a job goes; nothing before this generation's first step.
+/// Returns the pace of a job; `None` before this generation's first step.
 pub(super) fn pace(at: Timestamp, job: &Job) -> Option<Pace> {
     let report = job.progress.last().filter(|point| point.generation == job.generation);
     Some(Pace {
@@ -94,7 +94,7 @@ pub(super) fn pace(at: Timestamp, job: &Job) -> Option<Pace> {
     })
 }
 
-/// A call as an order to an agent.
+/// Converts a call to an order.
 pub(super) fn call_order(job: &JobId, word: &Word) -> Order {
     Order::Checkpoint {
         job: job.clone(),

@@ -1,4 +1,4 @@
-//! Runs: the folder that a job has claimed, and the checkpoint that its attempt starts from.
+//! Runs: the checkpoint folder that a job has claimed, and the start checkpoint of its attempt.
 
 use rankguard_model::{Generation, JobId, JobSpec, ResumePlace, StoreClaim};
 
@@ -6,8 +6,8 @@ use super::Turn;
 use crate::{Job, State};
 
 impl Turn<'_> {
-    /// Gives a submitted job the folder that it has claimed: its generations lie above all that have written there, and its first
-    /// one restores the start.
+    /// Applies the claim of a submitted job: its generations lie above all that have written to the folder, and the
+    /// first one restores the start checkpoint.
     pub(super) fn take_claim(&mut self, job: &mut Job, claim: &StoreClaim) {
         let name = job.spec.id.clone();
         let below = Generation(claim.first.0.saturating_sub(1));
@@ -31,24 +31,24 @@ impl Turn<'_> {
 }
 
 impl State {
-    /// Whether a submission may take the place of the job of its name: it resumes, and that job is over.
+    /// Returns true if a submission may replace the job of its name: it resumes that job, and the job is over.
     pub fn may_replace(&self, spec: &JobSpec) -> bool {
         let resumes = spec.resume_from.as_ref().is_some_and(|source| match &source.place {
             ResumePlace::Job(job) => *job == spec.id,
-            // Its claim has shown whether that is the job's own folder.
+            // The claim has verified that the path is the job's own folder.
             ResumePlace::Path(_) => true,
         });
         let is_idle = |job: &Job| job.is_over() && job.checkpoints.committing.is_none();
         resumes && self.jobs.get(&spec.id).is_none_or(is_idle)
     }
 
-    /// The newest generation of a job's name that is known here.
+    /// Returns the newest known generation of a job name.
     pub fn generation_floor(&self, name: &JobId) -> Generation {
         let own = self.jobs.get(name).map(|job| job.generation);
         own.into_iter().chain([self.floors.of(name)]).max().unwrap_or_default()
     }
 
-    /// Forgets a job that is over, so that another attempt of its run may have its name. Fences of its nodes stand.
+    /// Removes a job that is over, so that another attempt of its run may use its name. Fences of its nodes remain.
     pub(crate) fn replace_job(&mut self, name: &JobId) {
         let floor = self.generation_floor(name);
         self.floors.raise(name, floor);

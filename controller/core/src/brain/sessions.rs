@@ -1,7 +1,7 @@
-//! Sessions that ended: what became of the node decides what is done about ranks that failed with it.
+//! Ended sessions: verdicts about a job wait until the state of a node without a session is known.
 //!
-//! `Healthy => Lost` takes the silence limit, and ranks on other nodes fail before that. A verdict that does not wait would
-//! restart the job on the node that is away, and again without it. So verdicts wait, for a bounded time, until the node has
+//! `Healthy => Lost` takes the silence limit, and ranks on other nodes fail before that. An immediate verdict would
+//! restart the job on the absent node, and again without it. So verdicts wait, for a bounded time, until the node has
 //! joined again or counts as lost, and nothing is placed on a node without a session.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use rankguard_model::{NodeId, Timestamp};
 
 use super::Turn;
 
-/// How long a verdict waits for the fate of a node without a session: longer than the usual silence limit.
+/// Longest wait of a verdict for a node without a session; longer than the usual silence limit.
 const FATE: Duration = Duration::from_secs(10);
 
 impl Turn<'_> {
@@ -18,7 +18,7 @@ impl Turn<'_> {
         self.state.fleet.end_session(self.at, node);
     }
 
-    /// When verdicts about jobs on nodes without a session may be made; the beginning of time where there are none.
+    /// Returns the earliest time for verdicts about jobs on nodes without a session; time 0 if there are none.
     pub(crate) fn fates_known_at(&self) -> Timestamp {
         let jobs = &self.state.jobs;
         let is_awaited = |node: &NodeId| {

@@ -1,4 +1,4 @@
-//! Ranks that are slower than the others, by the marks of their steps: told, shown and a case, and nothing is restarted for it.
+//! Stragglers found by step marks: announced, displayed and reported as a case; nothing is restarted.
 
 use rankguard_model::{Body, ClassId, Entity, Evidence, EvidenceId, JobId, Mark, Rank, Role, Sequence, Source};
 
@@ -6,7 +6,7 @@ use super::{Turn, node_of};
 use crate::tempo::{Change, Slow};
 
 impl Turn<'_> {
-    /// Looks at the tempo of a job after a report of a step.
+    /// Compares the step times of a job after a step report.
     pub(super) fn watch_tempo(&mut self, name: &JobId) {
         let at = self.at;
         let Some(job) = self.state.jobs.get_mut(name) else {
@@ -38,7 +38,7 @@ impl Turn<'_> {
             ("usual_ms", format!("{:.3}", slow.usual_ms)),
         ];
         let evidence = Evidence {
-            // No spool holds it: the controller compared the ranks itself.
+            // Sequence 0: the controller compared the ranks itself, and no spool holds this evidence.
             id: EvidenceId {
                 node: node.clone(),
                 seq: Sequence(0),

@@ -1,9 +1,10 @@
 //! Checkpoints that a restore could not use (RG-2).
 //!
-//! A report of damage strikes nothing off: the controller reads the place that is named, and only what it finds damaged as well is
-//! struck off. Where it cannot read the store, two nodes must report the same. A report that storage cannot be read makes the job
-//! wait: its ranks are started again until the storage answers, without counting against the job's restarts, for at most
-//! `store_wait_ms`. Then the job goes on from the checkpoint before, and the unreadable one is kept.
+//! A damage report alone strikes nothing off: the controller reads the reported place, and strikes the checkpoint off
+//! if it finds damage as well. If it cannot read the store, two nodes must report the same. A report that storage is
+//! unreadable makes the job wait: its ranks are restarted until the storage answers, without counting against the
+//! restart budget, for at most `store_wait_ms`. Then the job continues from the checkpoint before, and the unreadable
+//! one is retained.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::{Action, CheckFinding, ChunkName};
 const CORRUPT: &str = "checkpoint-corrupt";
 
 impl Turn<'_> {
-    /// Takes in the report of a restore that failed.
+    /// Handles the report of a failed restore.
     pub(super) fn restore_failed(&mut self, evidence: &Evidence) {
         let Entity::Rank {
             job: name,
@@ -65,7 +66,7 @@ impl Turn<'_> {
         });
     }
 
-    /// After a restart of the controller: what was to be read is read.
+    /// Repeats unfinished checks after a restart of the controller.
     pub(super) fn resume_checks(&mut self) {
         let jobs = self.state.jobs.iter();
         let open: Vec<_> = jobs
@@ -79,7 +80,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The controller has read what a node reported.
+    /// Handles the result of a check.
     pub(super) fn checkpoint_checked(&mut self, name: &JobId, id: CheckpointId, finding: &CheckFinding) {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
@@ -116,8 +117,8 @@ impl Turn<'_> {
         self.advance(name);
     }
 
-    /// A damaged checkpoint is struck off, so that the next generation starts from the one before. When none is left the job is
-    /// stopped: starting from nothing would discard its work unasked.
+    /// Strikes a damaged checkpoint off, so that the next generation starts from the one before. Stops the job if none
+    /// is left, because a start from scratch would discard its work without a decision by its user.
     fn strike_off(&mut self, name: &JobId, CheckpointId { step, generation }: CheckpointId, what: &str) {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
@@ -142,7 +143,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The ranks could not read what they start from, and nothing proves that it is damaged.
+    /// Handles a start checkpoint that ranks could not read and that is not proven damaged.
     fn checkpoint_unreadable(&mut self, name: &JobId, id: CheckpointId) {
         let (at, limit) = (self.at, self.store_wait());
         let Some(job) = self.state.jobs.get_mut(name) else {
@@ -189,13 +190,13 @@ impl Turn<'_> {
         Duration::from_millis(self.state.policy.store_wait_ms)
     }
 
-    /// Whether a job waits for storage, so that its restarts do not count.
+    /// Returns true if a job waits for storage, so that its restarts do not count.
     pub(crate) fn waits_for_store(&self, name: &JobId) -> bool {
         let job = self.state.jobs.get(name);
         job.is_some_and(|job| job.checkpoints.suspicions.waits(self.at, self.store_wait()))
     }
 
-    /// Announces the text, and notes it in the job's case where it has one.
+    /// Announces the text, and notes it in the job's case if there is one.
     fn note_restore(&mut self, name: &JobId, text: String) {
         let case = self.state.jobs.get(name).and_then(|job| job.case);
         self.note(case, text.clone());
@@ -203,7 +204,7 @@ impl Turn<'_> {
     }
 }
 
-/// The checkpoint that a mark names.
+/// Returns the checkpoint that a classification names.
 fn checkpoint_of(mark: &Mark) -> Option<CheckpointId> {
     let number = |field: &str| mark.fields.get(field)?.parse::<u64>().ok();
     Some(CheckpointId {
@@ -212,7 +213,7 @@ fn checkpoint_of(mark: &Mark) -> Option<CheckpointId> {
     })
 }
 
-/// The chunk that a mark names.
+/// Returns the chunk that a classification names.
 fn chunk_of(mark: &Mark) -> Option<ChunkName> {
     let number = |field: &str| mark.fields.get(field)?.parse::<u32>().ok();
     Some(ChunkName {

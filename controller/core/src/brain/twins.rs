@@ -1,4 +1,4 @@
-//! Replicas in a checkpoint that must be equal and are not: evidence of silent data corruption.
+//! Replicas in a checkpoint that must be equal and differ: evidence of silent data corruption.
 
 use rankguard_checkpoint_schedule::twins::Difference;
 use rankguard_model::{
@@ -9,7 +9,8 @@ use rankguard_model::{
 use super::{Turn, node_of};
 
 impl Turn<'_> {
-    /// Tells diagnosis of each difference: of the ranks that a majority contradicts, or of the job where there is none.
+    /// Reports each difference to diagnosis: against the ranks that a majority contradicts, or against the job without
+    /// a majority.
     pub(super) fn replicas_differ(
         &mut self,
         name: &JobId,
@@ -34,7 +35,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Nobody starts from a checkpoint in which replicas differ while there is one from before.
+    /// Excludes a checkpoint with differing replicas as a start, if there is an older one.
     fn distrust_differing(&mut self, name: &JobId, generation: Generation, step: Step, differing: &[Difference]) {
         let Some(job) = self.state.jobs.get_mut(name).filter(|_| !differing.is_empty()) else {
             return;
@@ -85,7 +86,7 @@ impl Turn<'_> {
             None => (Entity::Job { job: name.clone() }, 0.6),
         };
         Evidence {
-            // No spool holds it: the controller compared digests itself.
+            // Sequence 0: the controller compared digests itself, and no spool holds this evidence.
             id: EvidenceId {
                 node: suspect.map_or_else(|| NodeId::from("controller"), |(_, node)| node),
                 seq: Sequence(0),

@@ -1,9 +1,9 @@
 //! Ranks that run on while their job waits for nodes.
 //!
-//! A verdict may blame a node whose ranks are alive, and there may be no other node to move them to. They are not ended: a job
-//! that waits computes nothing. Where all of them complete, the job has finished. Where its nodes may be used again while all of
-//! them make progress, the job goes on with them. Where they make none, or one of them has ended, a new generation is started
-//! when there are nodes for it.
+//! A verdict may blame a node with live ranks while there is no other node to move them to. They are not ended, because
+//! a waiting job would compute nothing. If all of them complete, the job has finished. If its nodes become usable again
+//! while all ranks make progress, the job continues with them. If they make none, or one of them has ended, a new
+//! generation is started when there are nodes for it.
 
 use std::collections::BTreeSet;
 
@@ -13,21 +13,21 @@ use super::Turn;
 use crate::{Job, Phase, Plan};
 
 impl Turn<'_> {
-    /// Notes where a job stands that begins to wait for nodes.
+    /// Records the step of a job that begins to wait for nodes.
     pub(super) fn note_waiting_step(&mut self, name: &JobId) {
         if let Some(job) = self.state.jobs.get_mut(name) {
             job.waiting_since_step = job.generation_step;
         }
     }
 
-    /// Whether a job that waits may go on with its ranks: these nodes are the ones they run on.
+    /// Returns true if a waiting job may continue with its ranks: `nodes` are the nodes they run on.
     pub(super) fn can_resume(&self, job: &Job, nodes: &[NodeId]) -> bool {
         let chosen: BTreeSet<&NodeId> = nodes.iter().collect();
         let own: BTreeSet<&NodeId> = job.nodes().iter().collect();
         chosen == own && self.works_while_waiting(job)
     }
 
-    /// Lets a job that waits go on with its ranks.
+    /// `Pending => Running` with the ranks that ran on.
     pub(super) fn resume_waiting(&mut self, name: &JobId) {
         self.drop_timer(name);
         if let Some(job) = self.state.jobs.get_mut(name) {
@@ -41,14 +41,14 @@ impl Turn<'_> {
         self.watch_stall(name);
     }
 
-    /// Waits on for nodes: the ranks of the job have made progress since the wait began.
+    /// Extends the wait for nodes after the ranks made progress.
     pub(super) fn wait_longer(&mut self, name: &JobId) {
         self.note_waiting_step(name);
         self.wait_at_most(name, self.state.policy.pending_ms);
     }
 
-    /// Whether all ranks of a job that waits are alive or have completed, and have made progress since it began to wait. A job
-    /// that has reported no step is believed while a rank shows a sign of life.
+    /// Returns true if all ranks of a waiting job are alive or completed, and made progress since the wait began. For a
+    /// job that has reported no step a sign of life of any rank suffices.
     pub(super) fn works_while_waiting(&self, job: &Job) -> bool {
         let is_waiting = matches!(job.phase, Phase::Pending { .. });
         if !is_waiting || !self.state.completes_waiting_jobs() {

@@ -1,4 +1,4 @@
-//! Waiting: every wait has a deadline, and what happens when it is over (RG-9).
+//! Deadlines: every wait has one, and an action when it expires (RG-9).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl Turn<'_> {
                 let late = super::gate::awaited(job, waiting);
                 self.give_up_on(name, &late, "did not end its old ranks, or look at itself, in time");
             }
-            // Whoever writes a manifest has a deadline of its own.
+            // The manifest writer has a deadline of its own.
             Phase::Adopting {
                 stage: Adoption::Committing,
                 ..
@@ -95,7 +95,7 @@ impl Turn<'_> {
                 if self.is_judged_by_activity(name) {
                     return self.judge_activity(name);
                 }
-                // A program without step marks says nothing; only its exits count.
+                // A program without step marks and checkpoints is judged by its exits alone.
                 if job.step.is_some() || job.spec.checkpoint.is_some() {
                     let since = self.at;
                     self.witness_fact(&Fact::JobStalled {
@@ -110,7 +110,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Nodes that do not do what they are told in time count as lost: the job goes on without them.
+    /// Declares nodes lost that did not carry out an order in time; the job continues without them.
     pub(super) fn give_up_on(&mut self, name: &JobId, nodes: &[NodeId], what: &str) {
         for node in nodes {
             self.announce(format!("node {node} {what}"));
@@ -125,7 +125,7 @@ impl Turn<'_> {
                 });
             }
         }
-        // Should no case come of it, the job must not wait for ever (RG-9).
+        // If no case results, the job must not wait without a limit (RG-9).
         self.wait_at_most(name, self.state.policy.fence_ms);
         if nodes.is_empty() {
             self.advance(name);

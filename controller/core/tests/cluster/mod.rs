@@ -1,4 +1,4 @@
-//! A small cluster around the brain: nodes that do what they are told.
+//! Small cluster around the decision core, with nodes that carry out their orders.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::BTreeMap;
@@ -12,24 +12,24 @@ use rankguard_model::{
     JobId, JobSpec, Mark, NodeId, NodeInfo, NodeRange, Order, Rank, Retention, Sequence, Source, Step, Timestamp,
 };
 
-/// Four nodes with two slots each, and a job that wants them all.
+/// Four nodes with two slots each, and a job with at most four nodes.
 pub(crate) struct Cluster {
     pub(crate) state: State,
     pub(crate) now: Timestamp,
     seqs: BTreeMap<NodeId, u64>,
     pub(crate) orders: Vec<(NodeId, Order)>,
-    /// What nodes answer when they are asked whether they have what a job needs.
+    /// Preflight answers of the nodes.
     pub(crate) answers: BTreeMap<NodeId, (Vec<FailedCheck>, BTreeMap<String, String>)>,
     pub(crate) announced: Vec<String>,
-    /// Looks at the store that nobody has answered.
+    /// Open requests to list shards in the store.
     pub(crate) looks: Vec<Look>,
-    /// Manifests that nobody has written.
+    /// Manifests that are not written yet.
     pub(crate) manifests: Vec<Manifest>,
-    /// Checkpoints that are to be read and were not.
+    /// Requested checks that are not answered yet.
     pub(crate) checks: Vec<(CheckpointId, Option<ChunkName>)>,
 }
 
-/// What is wanted of a store.
+/// Request to list shards in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Look {
     pub(crate) generation: Generation,
@@ -37,18 +37,18 @@ pub(crate) struct Look {
     pub(crate) after: Option<Step>,
 }
 
-/// The job.
+/// Returns the name of the job.
 pub(crate) fn job() -> JobId {
     JobId::from("llm")
 }
 
-/// A node.
+/// Returns the name of a node.
 pub(crate) fn node(number: u32) -> NodeId {
     NodeId::from(format!("node-{number}"))
 }
 
 impl Cluster {
-    /// The nodes have joined.
+    /// Creates a cluster with all nodes joined.
     pub(crate) fn new(policy: Policy) -> Self {
         let mut cluster = Self {
             state: State::new(policy, Catalogue::builtin()),
@@ -80,12 +80,12 @@ impl Cluster {
         cluster
     }
 
-    /// Two ranks each; all have made step 40.
+    /// Runs a job with two ranks a node; all have made step 40.
     pub(crate) fn running(policy: Policy) -> Self {
         Self::started(policy, None, 4)
     }
 
-    /// The same with checkpoints, and three nodes will do.
+    /// Runs a job with checkpoints and at least three nodes.
     pub(crate) fn checkpointed(policy: Policy, tiers: CheckpointTiers) -> Self {
         Self::started(policy, Some(Self::checkpoint_policy(tiers)), 3)
     }
@@ -100,7 +100,7 @@ impl Cluster {
         }
     }
 
-    /// The same with checkpoints and without step marks.
+    /// Runs a job with checkpoints and without step marks.
     pub(crate) fn unmarked(policy: Policy) -> Self {
         let mut cluster = Self::new(policy);
         cluster.submit_with(3, Some(Self::checkpoint_policy(CheckpointTiers::default())));
@@ -120,7 +120,7 @@ impl Cluster {
         cluster
     }
 
-    /// The job wants all nodes, or at least so many.
+    /// Submits a job with at most four nodes and at least `least`.
     pub(crate) fn submit(&mut self, least: u32) {
         self.submit_with(least, None);
     }
@@ -158,7 +158,7 @@ impl Cluster {
         assert_eq!(invariants::check(&self.state), []);
     }
 
-    /// Time passes; what is due is done.
+    /// Advances the time and fires the timers that are due.
     pub(crate) fn wait(&mut self, duration: Duration) {
         let until = self.now.after(duration);
         loop {

@@ -1,9 +1,9 @@
-//! Restart budgets by hidden truth: a job that commits between failures is never stopped for its budget.
+//! Restart budgets checked against hidden truth: a job that commits between failures is never stopped for its budget.
 
 use rankguard_core::{Job, Phase};
 use rankguard_model::{Generation, JobId, Step};
 
-/// What one job has done between its failures.
+/// Progress of one job between its failures.
 #[derive(Default)]
 pub(super) struct BudgetJudge {
     generation: Generation,
@@ -14,7 +14,7 @@ pub(super) struct BudgetJudge {
 }
 
 impl BudgetJudge {
-    /// Looks at a job after an event.
+    /// Checks a job after an event.
     pub(super) fn judge(&mut self, name: &JobId, job: &Job) {
         let is_restarted =
             job.generation > self.generation && job.plan.as_ref().is_some_and(|plan| plan.case.is_some());

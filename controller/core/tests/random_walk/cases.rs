@@ -1,18 +1,18 @@
-//! Cases have an end: once concluded a case changes only by evidence of its own failure.
+//! Cases have an end: after its conclusion only evidence of its own failure changes a case.
 
 use std::collections::BTreeMap;
 
 use rankguard_core::State;
 use rankguard_model::{Case, CaseId, CaseState, Entity, Finding, Timestamp};
 
-/// What each case was after the event before.
+/// State of each case after the previous event.
 #[derive(Default)]
 pub(super) struct CaseJudge {
     concluded: BTreeMap<CaseId, (Case, Timestamp)>,
 }
 
 impl CaseJudge {
-    /// Compares the cases with what they were.
+    /// Compares the cases with their previous state.
     pub(super) fn look(&mut self, state: &State, now: Timestamp) {
         self.concluded.retain(|id, _| state.cases().contains_key(id));
         for (id, case) in state.cases() {
@@ -50,7 +50,7 @@ fn compare(before: &Case, concluded: Timestamp, case: &Case, state: &State) {
             case.id
         );
     }
-    // A case that is answered by a restart after all is open again.
+    // A case that leads to a restart after all is open again.
     let is_answered = before.plan != case.plan;
     if matches!(before.state, CaseState::Closed | CaseState::Recovered) && new.is_empty() && !is_answered {
         assert_eq!(

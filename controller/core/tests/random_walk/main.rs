@@ -1,5 +1,5 @@
-//! Random lists of events, sensible or not: every named invariant holds after each of them, the generation of a job never
-//! goes back (RG-3), the same events give the same state (RG-8), and events survive the journal's form.
+//! Random sequences of events, plausible or not: every named invariant holds after each of them, the generation of a
+//! job never decreases (RG-3), the same events give the same state (RG-8), and events survive serialisation.
 
 mod budgets;
 mod cases;
@@ -24,7 +24,7 @@ proptest! {
         for one in &list {
             walk.make(one);
         }
-        // The journal gives the state back (RG-8), also through its own form on disk.
+        // The journal restores the state (RG-8), also in its serialised form.
         let mut again = State::new(policy(), Catalogue::builtin());
         for stamped in &walk.journal {
             let text = serde_json::to_string(stamped).expect("an event can be written");
@@ -35,7 +35,8 @@ proptest! {
         prop_assert!(again == walk.state, "the journal gives another state");
     }
 
-    /// RG-8: a state that was written and read again is equal, and decides alike from then on. A journal may begin with one.
+    /// RG-8: a state that was serialised and read again is equal, and decides alike from then on. A journal may begin
+    /// with one.
     #[test]
     fn a_state_read_back_at_any_moment_goes_on_as_the_one_that_was_written(list in moves(), cut in 0_usize..100) {
         let mut walk = Walk::new();
@@ -58,7 +59,7 @@ proptest! {
     }
 }
 
-/// The judge bites: a plan that nobody may carry out is refused by name.
+/// Planted error: the plan checker refuses an invalid plan by name.
 #[test]
 fn a_plan_on_a_lost_node_is_refused() {
     let mut walk = Walk::new();
@@ -83,7 +84,7 @@ fn a_plan_on_a_lost_node_is_refused() {
     );
 }
 
-/// The walks are worth something: they get to running jobs, checkpoints, cases, cordons and later generations.
+/// Coverage: the walks reach running jobs, checkpoints, cases, cordons and later generations.
 #[test]
 fn walks_reach_the_states_that_matter() {
     use proptest::strategy::ValueTree;
@@ -139,7 +140,7 @@ fn walks_reach_the_states_that_matter() {
     }
 }
 
-/// Nodes that are to bring what they hold of a step.
+/// Returns the nodes that are ordered to write shards of a step.
 fn adopters(state: &State) -> BTreeSet<NodeId> {
     let stages = state.jobs().values().filter_map(|job| match &job.phase {
         rankguard_core::Phase::Adopting {
@@ -151,8 +152,8 @@ fn adopters(state: &State) -> BTreeSet<NodeId> {
     stages.flatten().cloned().collect()
 }
 
-/// RG-2: an unreadable checkpoint is struck off and the one before is next; without any the job stops and says so, rather
-/// than starting from nothing.
+/// RG-2: an unreadable checkpoint is struck off and the one before is next; without any the job stops with a reason
+/// instead of a start from scratch.
 #[test]
 fn an_unreadable_checkpoint_gives_way_to_the_one_before_and_the_last_one_stops_the_job() {
     let mut walk = Walk::new();
@@ -206,7 +207,7 @@ fn an_unreadable_checkpoint_gives_way_to_the_one_before_and_the_last_one_stops_t
     let damaged = || CheckFinding::Damaged {
         what: "a flipped bit".to_owned(),
     };
-    // RG-2: a node's word alone strikes nothing off, whatever the controller finds but damage.
+    // RG-2: a report of one node strikes nothing off, unless the controller finds damage as well.
     corrupt(&mut walk, 10, 0);
     assert_eq!(newest(&walk), Some(10), "nothing is proven yet");
     answer(&mut walk, CheckFinding::Intact);

@@ -1,8 +1,8 @@
-//! What a walk may do, and which walks are drawn.
+//! Moves of a random walk, and the strategies that generate walks.
 
 use proptest::prelude::*;
 
-/// What a walk may do next. Numbers are taken modulo what there is, so that every list means something.
+/// Next move of a walk. Numbers are taken modulo the number of candidates, so that every list is valid.
 #[derive(Debug, Clone)]
 pub(super) enum Move {
     Join {
@@ -55,7 +55,7 @@ pub(super) enum Move {
         rank: u8,
         step: u8,
     },
-    /// An agent finds a rank silent.
+    /// An agent reports a rank as silent.
     Silent {
         job: u8,
         rank: u8,
@@ -93,7 +93,7 @@ pub(super) enum Move {
         node: u8,
     },
     Restart,
-    /// Everything that was ordered happens as it should: without it no job would ever run.
+    /// All pending orders are carried out: without this move no job would ever run.
     Obey,
 }
 
@@ -132,7 +132,7 @@ fn any_move() -> impl Strategy<Value = Move> {
     ]
 }
 
-/// Walks without an aim, and walks that may reach a job which ends with something sealed that nobody told.
+/// Walks without an aim, and walks toward a job that ends with sealed shards that were not reported.
 pub(super) fn moves() -> impl Strategy<Value = Vec<Move>> {
     prop_oneof![
         3 => prop::collection::vec(any_move(), 1..80),
@@ -141,8 +141,8 @@ pub(super) fn moves() -> impl Strategy<Value = Vec<Move>> {
     ]
 }
 
-/// A node of a job is away while the job moves on, is cancelled or waits; it returns with its old ranks, and there is work
-/// for it. Other things happen in between.
+/// A node of a job is away while the job moves on, is cancelled or waits; it returns with its old ranks, and there is
+/// work for it. Other events occur in between.
 fn towards_return() -> impl Strategy<Value = Vec<Move>> {
     let join = |node| Move::Join {
         node,
@@ -173,8 +173,8 @@ fn towards_return() -> impl Strategy<Value = Vec<Move>> {
     })
 }
 
-/// A job runs, seals a step or a part of one, and loses a node or a rank; whoever is to bring what is missing may go, too. Other
-/// things happen in between.
+/// A job runs, seals a step or a part of one, and loses a node or a rank; a node that must write missing shards may be
+/// lost, too. Other events occur in between.
 fn towards_adoption() -> impl Strategy<Value = Vec<Move>> {
     let begin = [
         Move::Join {
@@ -226,12 +226,12 @@ fn towards_adoption() -> impl Strategy<Value = Vec<Move>> {
         2 => any::<bool>().prop_map(|refuse| Move::Commit { refuse }),
         1 => Just(Move::Restart),
     ];
-    // Evidence is gathered and old ranks are given up before anything is looked for.
+    // Evidence settles and old ranks are given up before the store is listed.
     let wait = prop::collection::vec(any::<u8>().prop_map(|pick| Move::Timer { pick }), 1..3);
     let chance = || prop::collection::vec(any_move(), 0..3);
     let seals = prop::collection::vec(seal, 1..5);
     let go_on = prop::collection::vec(go_on, 8..24);
-    // By now nodes may have been asked for what they hold.
+    // By now nodes may have been ordered to write their shards.
     let lose_another = prop::collection::vec((0..4u8).prop_map(|node| Move::Silence { node }), 0..2);
     let parts = (chance(), seals, chance(), lose, wait, lose_another, go_on);
     parts.prop_map(move |(before, seals, between, lose, wait, lose_another, go_on)| {

@@ -1,4 +1,4 @@
-//! What each move is in events.
+//! Conversion of moves to events.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl Walk {
             } => {
                 let name = node(number);
                 let incarnation = incarnation.to_string();
-                // The ranks of an agent that was started anew ended with it; one that was only cut off reports them.
+                // The ranks of a restarted agent ended with it; an agent that was only cut off reports them.
                 let known = self.state.fleet().get(&name).map(|entry| &entry.info.incarnation);
                 if known != Some(&incarnation) {
                     self.processes.remove(&name);
@@ -206,7 +206,7 @@ impl Walk {
                 let seal = ShardSeal {
                     rank: Rank(u32::from(rank) % plan.world_size()),
                     step: Step(u64::from(step)),
-                    // Now and then a world size that is a lie.
+                    // At times the reported world size is false.
                     world_size: if world == 6 { 1 } else { plan.world_size() },
                     index: "0".repeat(64),
                     bytes: 1,
@@ -316,7 +316,7 @@ impl Walk {
         }
     }
 
-    /// What an agent reports of its ranks.
+    /// Returns the ranks that an agent reports.
     fn running_on(&self, number: u8) -> Vec<RunningRank> {
         let running = self.processes.get(&node(number)).into_iter().flatten();
         let report = |rank: &RankRef| RunningRank {

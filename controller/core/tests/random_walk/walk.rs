@@ -1,4 +1,4 @@
-//! A walk under way: the state, its journal and the world that obeys it.
+//! Random walk in progress: the state, its journal and a world that carries out its actions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,21 +21,21 @@ pub(super) struct Walk {
     pub(super) orders: Vec<(NodeId, Order)>,
     pub(super) manifests: Vec<rankguard_checkpoint_format::Manifest>,
     generations: BTreeMap<JobId, Generation>,
-    /// Looks at the store that nobody has answered: whose, for which generation, of which.
+    /// Open requests to list shards in the store: job, current generation, generation of the shards.
     looks: Vec<(JobId, Generation, Generation)>,
-    /// Checkpoints that are to be read and were not.
+    /// Requested checks that are not answered yet.
     pub(super) checks: Vec<(JobId, CheckpointId)>,
-    /// Shards that stand in the store, by whoever sealed them.
+    /// Shards in the store, regardless of their writer.
     pub(super) store: BTreeMap<(JobId, Generation), Vec<ShardSeal>>,
-    /// The newest generation of each job that could commit.
+    /// Newest generation of each job that could commit.
     commits: BTreeMap<JobId, Generation>,
-    /// Hidden truth: the ranks that run on each node, whatever the controller knows of them.
+    /// Hidden truth: the ranks that run on each node.
     pub(super) processes: BTreeMap<NodeId, BTreeSet<RankRef>>,
-    /// What each agent was fenced to, on its disk.
+    /// Fence of each agent, on its disk.
     fences: BTreeMap<(NodeId, JobId), Generation>,
     budgets: BTreeMap<JobId, BudgetJudge>,
     cases: CaseJudge,
-    /// Whether what is reported is a drill.
+    /// True if reported evidence is synthetic.
     pub(super) is_drill: bool,
 }
 
@@ -47,7 +47,7 @@ pub(super) const CLASSES: [&str; 5] = [
     "gpu-ecc-degrading",
 ];
 
-/// Two replicas of a box: which of them is wrong nobody can tell.
+/// Returns a difference between two replicas, without a majority.
 pub(super) fn difference() -> rankguard_checkpoint_schedule::twins::Difference {
     rankguard_checkpoint_schedule::twins::Difference {
         tensor: "w".to_owned(),
@@ -58,7 +58,7 @@ pub(super) fn difference() -> rankguard_checkpoint_schedule::twins::Difference {
     }
 }
 
-/// Risks are answered at once, so that calls mix with everything else.
+/// Risks are answered at once, so that calls mix with all other events.
 pub(super) fn policy() -> Policy {
     Policy {
         risk_ms: 1,
@@ -109,7 +109,7 @@ impl Walk {
         (before - running.len()) as u32
     }
 
-    /// RG-3: a node that takes work runs nothing of another job or generation.
+    /// RG-3: a node that takes work runs no rank of another job or generation.
     fn start_rank(&mut self, node: &NodeId, rank: RankRef) -> bool {
         let fence = self.fences.get(&(node.clone(), rank.job.clone()));
         if fence.is_some_and(|fence| rank.generation < *fence) {
@@ -227,7 +227,7 @@ impl Walk {
     }
 
     pub(super) fn obey(&mut self) {
-        // What follows from the answers is for the next time: something may happen in between.
+        // The consequences of the answers follow later: other events may occur in between.
         let orders = std::mem::take(&mut self.orders);
         for (job, generation, of) in std::mem::take(&mut self.looks) {
             let seals = self.store.get(&(job.clone(), of)).cloned().unwrap_or_default();
@@ -299,7 +299,7 @@ impl Walk {
                     }
                 }
                 Order::Preflight(wanted) => {
-                    // Every third node lacks something.
+                    // Nodes with a number that ends in 2 fail a check.
                     let class = ClassId::from("path-not-found");
                     let lacks = node.as_str().ends_with('2').then(|| FailedCheck {
                         check: "path".to_owned(),
@@ -348,7 +348,7 @@ impl Walk {
         }
     }
 
-    /// The controller has read a checkpoint.
+    /// Answers a check by the controller.
     pub(super) fn checked(&mut self, job: JobId, id: CheckpointId, finding: CheckFinding) {
         self.tell(Event::CheckpointChecked {
             job,
@@ -358,7 +358,7 @@ impl Walk {
         });
     }
 
-    /// What is missing of the newest step in the store is in the memory of every other node, which writes it there.
+    /// Writes the missing shards of the newest step to the store, for nodes with a number that does not end in 1.
     fn bring(&mut self, node: &NodeId, job: &JobId, of: Generation) -> u32 {
         let Some(there) = self.store.get_mut(&(job.clone(), of)) else {
             return 0;
@@ -381,7 +381,7 @@ impl Walk {
         missing.len() as u32
     }
 
-    /// A shard is in the store; of every fifth nobody says so.
+    /// Writes a shard to the store; every fifth is not reported.
     pub(super) fn seal(&mut self, job: &JobId, seal: ShardSeal) {
         let generation = self.state.jobs()[job].generation;
         self.store

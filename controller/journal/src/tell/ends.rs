@@ -1,4 +1,4 @@
-//! What is known only when the last event was played.
+//! Records that are complete only after the last event.
 
 use rankguard_checkpoint_schedule::rates::Scope;
 use rankguard_core::{Job as CoreJob, Phase, Plan, scope_of};
@@ -7,13 +7,13 @@ use rankguard_model::{Case, CaseId, CaseState, JobId, Severity, Timestamp};
 use super::told::{Attempt, End, Failure, Job, Node, Told};
 use super::{Teller, interval};
 
-/// What a user's own cancellation is called in the reason of a stopped job.
+/// Stop reason of a job that its user cancelled.
 const CANCELLED: &str = "cancelled by its user";
 
 impl Teller {
     pub(super) fn finish(mut self, take: &mut impl FnMut(Told)) -> End {
         let Some(last) = self.end.last else {
-            // Nothing that there is has a moment.
+            // A journal without dated events gives no further records.
             return self.end;
         };
         for (name, life) in &self.lives {
@@ -104,7 +104,7 @@ impl Teller {
         }
     }
 
-    /// The last failure of a generation that no other followed.
+    /// Returns the last failure of a generation without a successor.
     fn last_case(&self, name: &JobId, plan: &Plan) -> Option<CaseId> {
         let of = |case: &&Case| {
             case.job.as_ref() == Some(name)
@@ -114,7 +114,7 @@ impl Teller {
         self.state.cases().values().rfind(of).map(|case| case.id)
     }
 
-    /// An attempt ends when it fails, which is before its successor's plan is made.
+    /// Returns the end of an attempt: its failure, which precedes its successor's plan.
     fn failed_at(&self, case: CaseId, plan: &Plan, replaced: Timestamp) -> Timestamp {
         let first = self.state.cases().get(&case).map_or(replaced, |case| case.first_at);
         first.clamp(plan.made_at, replaced.max(plan.made_at))
@@ -130,7 +130,8 @@ impl Teller {
 
     fn failure(&self, case: &Case) -> Failure {
         let verdict = &case.verdict;
-        // The absence that belongs to the failure has begun before the case was answered, and did not end before it.
+        // The absence that belongs to the failure began before the case was answered, and did not end before the
+        // failure.
         let answered = case.closed_at.unwrap_or(case.opened_at).max(case.opened_at);
         let away = verdict.blamed.node().and_then(|node| self.away.get(node));
         let away = away

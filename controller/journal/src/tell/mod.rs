@@ -1,4 +1,4 @@
-//! What a journal tells: its events, played through the brain that decided by them.
+//! Journal analysis: replays the events through the decision core and derives records.
 
 mod ends;
 mod told;
@@ -15,8 +15,8 @@ use crate::{JournalError, in_use, policy, scan_from};
 
 pub use told::{Attempt, End, Failure, Happening, Interval, Job, Node, Seen, Told, Value};
 
-/// Plays a journal and gives what it tells to `take`. `path` is the journal or its state directory. Fails where there is
-/// no journal; what is wrong within it is [`Told::Problem`], and the rest is told as far as it can be read.
+/// Replays a journal and passes its records to `take`. `path` is the journal or its state directory. Fails if there is
+/// no journal; problems within it are passed as [`Told::Problem`], and the rest is analysed as far as it is readable.
 pub fn tell(path: &Path, mut take: impl FnMut(Told)) -> Result<End, JournalError> {
     let policy = policy(path)?;
     let replayed = policy.replay_only;
@@ -47,7 +47,7 @@ pub fn tell(path: &Path, mut take: impl FnMut(Told)) -> Result<End, JournalError
                     teller.end.entries += 1;
                     teller.play(stamped, &mut take);
                 }
-                // A snapshot that cannot be used is no entry.
+                // An unreadable snapshot is no entry.
                 Err(problem @ JournalError::Snapshot { .. }) => take(Told::Problem(problem)),
                 Err(problem) => {
                     teller.end.entries += 1;
@@ -63,7 +63,7 @@ pub fn tell(path: &Path, mut take: impl FnMut(Told)) -> Result<End, JournalError
     Ok(teller.finish(&mut take))
 }
 
-/// The stretch of a node's life that goes on.
+/// Current state span of a node.
 #[derive(Debug)]
 struct Life {
     first: Timestamp,
@@ -71,7 +71,7 @@ struct Life {
     state: NodeState,
 }
 
-/// When a node could not be used: since when, and until when if that has ended.
+/// Periods in which a node was unusable: start, and end if it has one.
 type Away = Vec<(Timestamp, Option<Timestamp>)>;
 
 struct Teller {
@@ -79,9 +79,9 @@ struct Teller {
     lives: BTreeMap<NodeId, Life>,
     away: BTreeMap<NodeId, Away>,
     usable: Option<u64>,
-    /// When the first rank of a job started.
+    /// Start of the first rank of each job.
     started: BTreeMap<JobId, Timestamp>,
-    /// The newest step of each generation.
+    /// Newest step of each generation.
     steps: BTreeMap<(JobId, Generation), Step>,
     end: End,
 }
@@ -89,11 +89,11 @@ struct Teller {
 impl Teller {
     fn play(&mut self, stamped: Stamped, take: &mut impl FnMut(Told)) {
         let at = stamped.at;
-        // What the brain asks for was asked for then, and what became of it is in the journal, too.
+        // Actions are dropped: they were carried out at that time, and their outcomes are in the journal.
         step(&mut self.state, &stamped);
         let is_first = self.end.first.is_none();
         if is_first && self.end.replayed && !matches!(stamped.event, Event::EvidenceArrived { .. }) {
-            // The clock of replays is that of their evidence: this happened at no moment that it could tell.
+            // In a replay the clock starts with the first evidence, so earlier events have no time.
             return;
         }
         self.end.first.get_or_insert(at);
@@ -161,11 +161,11 @@ impl Teller {
         take(Told::Seen(Seen { evidence, text }));
     }
 
-    /// Compares the fleet with what was known of it.
+    /// Compares the fleet with its previous state and records changes.
     fn watch_nodes(&mut self, at: Timestamp, silent: Option<(NodeId, Timestamp)>, take: &mut impl FnMut(Told)) {
         let mut usable = 0;
         for (name, node) in self.state.fleet().iter() {
-            // A node that only has to confirm a fence is there: no outage.
+            // A node with open fences is present, so it has no outage.
             let state = match node.state() {
                 NodeState::Fencing => NodeState::Healthy,
                 state => state,
@@ -179,7 +179,7 @@ impl Teller {
             if life.state == state {
                 continue;
             }
-            // A node that fell silent has been away since it last spoke.
+            // A node that fell silent was unavailable since its last message.
             let heard = silent
                 .as_ref()
                 .filter(|(node, _)| node == name)
@@ -220,7 +220,7 @@ fn interval(node: &NodeId, life: &Life, to: Timestamp, is_cut: bool) -> Interval
     }
 }
 
-/// Whether nodes may have come, gone or been cordoned by an event. Most evidence is about steps and cannot.
+/// Returns true if an event may add, remove or cordon nodes. Most evidence concerns steps and cannot.
 fn may_move_nodes(event: &Event) -> bool {
     match event {
         Event::EvidenceArrived { evidence } => match evidence.body {
@@ -237,7 +237,7 @@ fn may_move_nodes(event: &Event) -> bool {
     }
 }
 
-/// Evidence in one line.
+/// Formats evidence in one line.
 fn text(evidence: &Evidence) -> String {
     match &evidence.body {
         Body::Line { text, .. } => text.clone(),
@@ -289,7 +289,7 @@ fn text(evidence: &Evidence) -> String {
     }
 }
 
-/// An event that is no evidence, for people. Timers are the brain's own affair.
+/// Converts an event other than evidence for display. Timers are internal to the decision core and are left out.
 fn happening(at: Timestamp, event: Event) -> Option<Happening> {
     let (what, node, text) = match event {
         Event::EvidenceArrived { .. } | Event::TimerFired { .. } => return None,

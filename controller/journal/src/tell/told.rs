@@ -1,210 +1,196 @@
-//! What a journal tells, as plain values.
+//! Records of the journal analysis.
 
 use rankguard_checkpoint_schedule::rates::Scope;
 use rankguard_model::{CaseId, ClassId, Entity, Evidence, Generation, JobId, NodeId, Severity, Step, Timestamp};
 
 use crate::JournalError;
 
-/// One thing that a journal tells, as it became known; jobs, attempts, nodes and failures come when all is known.
+/// Record of the journal analysis, in the order in which it became known; jobs, attempts, nodes and failures follow at
+/// the end.
 #[derive(Debug)]
 pub enum Told {
-    /// An entry that cannot be read: it is left out, and what follows from it is not known.
+    /// Unreadable entry: it is skipped, and its consequences are unknown.
     Problem(JournalError),
-    /// Evidence that arrived. Progress of ranks, and shards that were kept, are values only.
+    /// Evidence that arrived. Progress of ranks and durable shards are recorded as values only.
     Seen(Seen),
-    /// A number that arrived in evidence.
+    /// Number from evidence.
     Value(Value),
-    /// Something besides evidence.
+    /// Event other than evidence.
     Happening(Happening),
-    /// A stretch of a node's life.
+    /// Span of a node.
     Interval(Interval),
-    /// From a moment on so many nodes could be used.
+    /// Number of usable nodes from a time on.
     Usable {
-        /// Since when.
         at: Timestamp,
-        /// How many.
         nodes: u64,
     },
-    /// A job.
     Job(Job),
-    /// One generation of a job.
+    /// Attempt to run a job: one generation.
     Attempt(Attempt),
-    /// A node that joined.
+    /// Node that joined.
     Node(Node),
-    /// A case in which work was lost or would have been.
+    /// Case in which work was lost or would have been.
     Failure(Failure),
 }
 
-/// Evidence with its moment.
+/// Evidence with its text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
-    /// The evidence; its own `at` is when it happened.
+    /// Evidence; its `at` is the time of the observation.
     pub evidence: Evidence,
-    /// What it says, in one line.
+    /// Text in one line.
     pub text: String,
 }
 
-/// A number.
+/// Number from evidence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
-    /// When.
     pub at: Timestamp,
-    /// Whose.
+    /// Node of the evidence.
     pub node: NodeId,
-    /// Name of the metric.
+    /// Metric name (`train.step_ms` ...).
     pub metric: String,
-    /// The number.
     pub value: f64,
-    /// Its unit.
     pub unit: String,
 }
 
-/// Something besides evidence: a node that joined, a job that was submitted.
+/// Event other than evidence, such as a join or a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Happening {
-    /// When the controller took notice.
+    /// Time at which the controller received it.
     pub at: Timestamp,
-    /// The node, where it is about one.
+    /// Node of the event, if it concerns one.
     pub node: Option<NodeId>,
-    /// What, in kebab-case.
+    /// Event type in kebab-case.
     pub what: &'static str,
-    /// In words.
+    /// Description for display.
     pub text: String,
 }
 
-/// A stretch of a node's life in one state.
+/// Period of a node in one state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interval {
-    /// The node.
     pub node: NodeId,
-    /// From when.
+    /// Start of the period.
     pub from: Timestamp,
-    /// Until when.
+    /// End of the period.
     pub to: Timestamp,
     /// `healthy`, `cordoned` or `lost`.
     pub state: &'static str,
-    /// It goes on when the journal ends.
+    /// True if the period continues at the end of the journal.
     pub is_cut: bool,
 }
 
-/// A job.
+/// Job at the end of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// Its name.
     pub job: JobId,
-    /// When it was submitted.
+    /// Time of the submission.
     pub submitted: Timestamp,
-    /// When its first rank started, if one did.
+    /// Start of its first rank.
     pub started: Option<Timestamp>,
-    /// When it finished or was stopped.
+    /// Time at which it finished or was stopped.
     pub ended: Option<Timestamp>,
     /// `completed`, `failed`, `cancelled`, `running` or `pending`.
     pub state: &'static str,
-    /// Why it was stopped.
+    /// Reason for the stop.
     pub reason: Option<String>,
     /// Nodes of its newest generation.
     pub nodes: Option<u64>,
     /// Ranks of its newest generation.
     pub ranks: Option<u64>,
-    /// The newest step that it reported.
+    /// Newest step that it reported.
     pub step: Option<Step>,
 }
 
-/// One generation of a job.
+/// Attempt to run a job: one generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// Its job.
     pub job: JobId,
-    /// Its number.
     pub generation: Generation,
-    /// When its plan was made.
+    /// Time of its plan.
     pub start: Timestamp,
-    /// When it failed, was replaced or ended.
+    /// Time at which it failed, was replaced or ended.
     pub end: Option<Timestamp>,
-    /// `completed`, `failed`, `node_fail`, `out_of_memory`, `cancelled`, `running`, or `other` where it was replaced
+    /// `completed`, `failed`, `node_fail`, `out_of_memory`, `cancelled`, `running`, or `other` if it was replaced
     /// without a failure.
     pub state: &'static str,
-    /// The kind of its plan (`start`, `shrink` ...).
+    /// Kind of its plan (`start`, `shrink` ...).
     pub kind: &'static str,
-    /// Its nodes, in group order.
+    /// Nodes in group order.
     pub nodes: Vec<NodeId>,
-    /// Its ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// The newest step that it reported.
+    /// Newest step that it reported.
     pub step: Option<Step>,
-    /// The case that ended it.
+    /// Case that ended it.
     pub ended_by: Option<CaseId>,
 }
 
-/// A node that joined.
+/// Node that joined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Its name.
     pub node: NodeId,
-    /// When it first joined.
+    /// Time of its first join.
     pub joined: Timestamp,
-    /// What fails together with it; empty when not told.
+    /// Failure domain; empty if not configured.
     pub failure_domain: String,
     /// Ranks that it can run.
     pub slots: u32,
 }
 
-/// A case in which work was lost or would have been.
+/// Case in which work was lost or would have been.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
-    /// The case.
     pub case: CaseId,
-    /// When its first evidence happened.
+    /// Time of its first evidence.
     pub at: Timestamp,
-    /// When the blamed node could be used again; absent where it never left, or is still away.
+    /// Time at which the blamed node was usable again; absent if it never left, or is still away.
     pub back: Option<Timestamp>,
-    /// When the job made steps again, or completed.
+    /// Time at which the job made steps again, or completed.
     pub recovered: Option<Timestamp>,
-    /// When the case was opened.
+    /// Time at which the case was opened.
     pub detected: Timestamp,
-    /// The job that suffered.
+    /// Job that failed.
     pub job: Option<JobId>,
-    /// Its generation.
+    /// Generation that failed.
     pub generation: Option<Generation>,
-    /// Who is blamed.
     pub blamed: Entity,
-    /// Its class.
     pub class: ClassId,
-    /// Where the class sits.
+    /// Layer of the class.
     pub layer: String,
-    /// How bad.
     pub severity: Severity,
-    /// 0 to 1.
+    /// Confidence of the verdict, 0 to 1.
     pub confidence: f64,
-    /// What it took with it.
+    /// Scope of the failure.
     pub scope: Scope,
     /// Steps that had to be repeated.
     pub steps_lost: Option<u64>,
-    /// It rests on facts that were made up by a simulation or an injection.
+    /// True if it rests on evidence of a simulation or an injection.
     pub is_synthetic: bool,
 }
 
-/// How a journal ended.
+/// Summary of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct End {
-    /// When its first event was taken notice of, the first evidence where it was replayed; nothing where there is none.
+    /// Time of its first event, in a replay of the first evidence; absent if there is none.
     pub first: Option<Timestamp>,
-    /// When its last was.
+    /// Time of its last event.
     pub last: Option<Timestamp>,
-    /// Entries, those that cannot be read among them.
+    /// Entries, including those that cannot be read.
     pub entries: u64,
-    /// Nodes that ever joined.
+    /// Nodes in the fleet at the end.
     pub nodes: u64,
-    /// Cases that were not concluded when it ended; they are no failures yet.
+    /// Cases that were not concluded at the end; they are no failures yet.
     pub open: u64,
-    /// It holds recorded evidence that was replayed, and no cluster's life.
+    /// True if it holds replayed evidence and no live cluster's history.
     pub replayed: bool,
-    /// A controller had it open and goes on behind the last entry that was read.
+    /// True if a controller has it open, so that more entries may follow.
     pub in_use: bool,
-    /// Cases in which nothing failed (warnings, news).
+    /// Cases in which nothing failed (warnings, information).
     pub harmless: u64,
-    /// Entries that the controller's retention had removed before the first one.
+    /// Entries that retention removed before the first one.
     pub removed: u64,
-    /// When the last of them was stamped.
+    /// Time of the last removed entry.
     pub removed_to: Option<Timestamp>,
 }

@@ -1,10 +1,10 @@
-//! What is read of a journal that somebody else writes, or has damaged.
+//! Reads of a journal that another process writes, or that is damaged.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use super::*;
 
-/// An entry as large as a page of its own, now and then.
+/// Returns an event; every 97th is larger than a page.
 fn wide(number: i64) -> Stamped {
     let mut event = event(number);
     if number % 97 == 0 {
@@ -28,7 +28,7 @@ fn a_journal_is_read_while_it_is_written_every_entry_once_and_nothing_is_disturb
     let readers = AtomicU32::new(0);
     std::thread::scope(|scope| {
         let (journal, written, readers) = (&mut journal, &written, &readers);
-        // Commits as small and as fast as they come, until a reader has read often enough.
+        // Commits small batches without a pause until the readers are done.
         scope.spawn(move || {
             while readers.load(Ordering::Acquire) < 20 {
                 let next = written.load(Ordering::Acquire);
@@ -67,7 +67,7 @@ fn a_page_that_is_not_what_was_written_is_never_read_as_an_entry() {
         .expect("room");
     let sound = fs::read(&path).expect("the file");
     let copy = dir.path().join("damaged.redb");
-    // The journal stays open: a copy of it is one that was never closed.
+    // The journal remains open, so its copy is one that was never closed.
     for at in (0..sound.len()).step_by(1_511) {
         let mut bytes = sound.clone();
         bytes[at] ^= 0x5a;

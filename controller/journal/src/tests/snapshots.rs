@@ -1,4 +1,4 @@
-//! Snapshots: the same state after a restart, whatever was removed, damaged or interrupted.
+//! Snapshots: a restart gives the same state after removal, damage or interruption.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rankguard_model::{ClockOffset, NodeId, NodeInfo};
 use super::*;
 use crate::snapshot::{PARTS, RECORDS};
 
-/// Snapshots after every few entries, and little that stays.
+/// Returns a retention with frequent snapshots and few entries.
 fn small() -> JournalRetention {
     JournalRetention {
         max_age: Duration::from_secs(3_600),
@@ -19,7 +19,7 @@ fn small() -> JournalRetention {
     }
 }
 
-/// Nodes that come, and are cordoned: events that leave traces in the state.
+/// Returns joins, cordons and uncordons, which change the state.
 fn traced(number: i64) -> Stamped {
     let node = NodeId::from(format!("n{}", number % 7));
     let event = match number % 3 {
@@ -50,7 +50,7 @@ fn traced(number: i64) -> Stamped {
     }
 }
 
-/// A journal and the state that its events lead to.
+/// Journal with the state of its events.
 struct Written {
     journal: Journal,
     state: State,
@@ -87,7 +87,7 @@ impl Written {
     }
 }
 
-/// What the events would lead to from the beginning.
+/// Returns the state after a replay from the beginning.
 fn expected(to: i64) -> State {
     let mut state = State::new(Policy::default(), Catalogue::builtin());
     for number in 1..to {
@@ -110,7 +110,7 @@ fn rg_5_a_restart_from_a_snapshot_gives_the_state_that_all_events_give() {
     assert_eq!(restored.last, Timestamp::from_millis(99));
     assert!(restored.replayed <= 10, "{}", restored.replayed);
     assert_eq!((journal.entries(), journal.entry_bytes()), (99, bytes));
-    // It goes on as if nothing had been removed.
+    // It continues as if nothing had been removed.
     let mut written = Written {
         journal,
         state: restored.state,
@@ -126,7 +126,7 @@ fn rg_9_entries_and_snapshots_beyond_the_limits_are_removed_and_the_file_stays_s
     let mut written = Written::open(&path);
     let mut sizes = Vec::new();
     for number in 1..2_400 {
-        // Without an effect on the state, so that only the journal can grow.
+        // These events have no effect on the state, so that only the journal can grow.
         written.journal.append(&[entry(number)]).expect("room");
         let at = Timestamp(number);
         if written.journal.is_snapshot_due(&small(), at) {
@@ -169,7 +169,7 @@ fn a_damaged_snapshot_gives_way_to_the_one_before() {
     assert!(error.contains("no snapshot can be read"), "{error}");
 }
 
-/// Replaces a part of a snapshot.
+/// Overwrites a part of a snapshot.
 fn damage(path: &Path, key: u64) {
     let database = Database::open(path).expect("the journal");
     let transaction = database.begin_write().expect("a transaction");
@@ -179,7 +179,7 @@ fn damage(path: &Path, key: u64) {
     transaction.commit().expect("room");
 }
 
-/// A controller that is killed between two slices, at every such moment.
+/// Simulates a controller that is killed between any two slices.
 #[test]
 fn rg_5_a_copy_taken_between_any_two_writes_is_a_whole_journal() {
     let dir = dir();
@@ -207,7 +207,7 @@ fn rg_5_a_copy_taken_between_any_two_writes_is_a_whole_journal() {
         if number % 9 == 0 {
             let (entry, bytes) = (written.journal.entries(), written.journal.entry_bytes());
             let mut snapshot = encode_snapshot(&written.state, entry, stamped.at, bytes).expect("JSON");
-            // Never finished: its process ends here.
+            // Never completed: its process ends here.
             if number % 2 == 0 {
                 snapshot.record.bytes = 17 * crate::snapshot::PART_BYTES as u64;
                 written.journal.store_slice(&mut snapshot).expect("room");
@@ -259,7 +259,7 @@ fn readers_of_a_compacted_journal_begin_with_its_oldest_snapshot_while_it_is_wri
     assert!(end.is_none(), "{end:?}");
 }
 
-/// Old programs refuse a journal that they would misread.
+/// Programs without snapshot support refuse a journal that they would misread.
 #[test]
 fn a_journal_without_its_first_entries_has_another_format() {
     let dir = dir();

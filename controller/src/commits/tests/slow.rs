@@ -1,4 +1,4 @@
-//! Stores whose calls hang: what a thread that is given up may still do, and what runs beside it.
+//! Stores with hanging calls: effects of threads that exceeded their deadline, and concurrent work.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,15 +16,15 @@ use rankguard_core::CheckFinding;
 
 use super::*;
 
-/// Longest wait for anything.
+/// Time limit of every wait in these tests.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Calls of one kind below one folder hang until it is opened.
+/// Gate that blocks calls of one kind below one folder until it is opened.
 #[derive(Debug)]
 struct Gate {
     folder: PathBuf,
     op: Op,
-    /// Part of the path of the calls that hang.
+    /// Part of the path of the blocked calls.
     part: &'static str,
     is_open: bool,
     waiting: usize,
@@ -62,7 +62,7 @@ impl Faults for Gates {
     }
 }
 
-/// Calls that hang until this is dropped.
+/// Blocks matching calls until it is dropped.
 struct Hang(PathBuf);
 
 impl Hang {
@@ -77,7 +77,7 @@ impl Hang {
         Self(folder.to_owned())
     }
 
-    /// Until a call hangs.
+    /// Waits until a call is blocked.
     fn met(&self) {
         let until = Instant::now() + LIMIT;
         let is_waiting = |gate: &Gate| gate.folder == self.0 && gate.waiting > 0;
@@ -110,7 +110,7 @@ fn id(step: u64) -> CheckpointId {
     }
 }
 
-/// A store in which shards of these steps stand.
+/// Creates a store with shards of these steps.
 fn store_with(steps: &[u64]) -> (TempDir, Store, Vec<Manifest>) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path().join("store")).unwrap();
@@ -150,7 +150,7 @@ fn steps(store: &Store) -> Vec<u64> {
     ids.iter().map(|id| id.step.0).collect()
 }
 
-/// A removal hangs; the next commit keeps what the one before would have removed.
+/// A removal hangs; the next commit keeps the checkpoint that the earlier collection would have removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn rg_2_no_collection_with_older_rules_runs_beside_a_newer_commit() {
     let (_dir, store, mut manifests) = store_with(&[10, 20, 30, 40, 50]);
@@ -164,7 +164,7 @@ async fn rg_2_no_collection_with_older_rules_runs_beside_a_newer_commit() {
     commits.start(path.clone(), forty, 1, Vec::new());
     assert_eq!(committed(&commits.next().await), Some(40));
     hang.met();
-    // The rules of this one keep step 20, those of the one before did not.
+    // The rules of this commit keep step 20; those of the one before did not.
     commits.start(path, fifty, 1, vec![id(20)]);
     let early = tokio::time::timeout(Duration::from_millis(300), commits.next()).await;
     assert!(early.is_err(), "a collection of the commit before is under way");
@@ -174,7 +174,7 @@ async fn rg_2_no_collection_with_older_rules_runs_beside_a_newer_commit() {
     until("the collection of the newer commit", || steps(&store) == [20, 50]).await;
 }
 
-/// The store hangs in a commit: that is refused, and changes nothing when the store answers again.
+/// A commit hangs in the store: it is refused, and changes nothing when the store responds again.
 #[tokio::test(flavor = "multi_thread")]
 async fn rg_1_a_commit_that_was_given_up_writes_no_manifest_and_removes_nothing() {
     let (_dir, store, mut manifests) = store_with(&[10, 20, 30]);
@@ -200,7 +200,7 @@ async fn rg_1_a_commit_that_was_given_up_writes_no_manifest_and_removes_nothing(
     assert_eq!(steps(&store), [10, 30], "20 was given up, and 10 is kept");
 }
 
-/// While a report of damage is checked nothing older is removed: the job may have to go back to it.
+/// While a damage report is checked, nothing older is removed: the job may have to return to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn rg_2_a_check_ends_the_collection_and_tells_damage_from_a_nodes_own_trouble() {
     let (_dir, store, mut manifests) = store_with(&[10, 20, 30]);
@@ -245,7 +245,7 @@ async fn rg_2_a_check_ends_the_collection_and_tells_damage_from_a_nodes_own_trou
         matches!(&lost, CheckFinding::Damaged { what } if what.contains("is missing")),
         "{lost:?}"
     );
-    // Nothing is there at all: a store that is not mounted looks alike.
+    // The store directory is absent; an unmounted store looks alike.
     fs::rename(store.root(), store.root().with_extension("away")).unwrap();
     let away = found(&mut commits).await;
     assert!(matches!(&away, CheckFinding::Unavailable { .. }), "{away:?}");

@@ -1,10 +1,9 @@
-//! Ranks that agents found silent by their own baseline: whether the job hangs, which rank it waits for, and from when on it
-//! is started anew.
+//! Hang handling: decides from silent ranks that a job hangs, which rank it waits for, and when it is restarted.
 //!
-//! In a job whose ranks work together all of them stand when one does, so a job hangs when no rank makes steps any more.
-//! Then a case is opened at once, with the stacks of all ranks as one tree. Nothing is restarted yet: an evaluation may just
-//! take long. The answer follows when the silence has lasted for `hang_ms`, or when a rank gives up by itself; a step clears
-//! it. What NCCL itself says of the job names ranks before stacks do.
+//! Agents report ranks that are silent by their own baseline. In a synchronous job one stopped rank stops all, so a job
+//! hangs when no rank makes steps any more. A case is then opened at once, with the stacks of all ranks merged into one
+//! tree. The restart waits, because an evaluation may take long: it follows after `hang_ms` of silence, or when a rank
+//! exits. A step clears the case. Ranks that NCCL RAS names take precedence over those found by stacks.
 
 mod silent;
 
@@ -18,21 +17,21 @@ use crate::{Phase, Timer};
 pub use silent::Hang;
 use silent::Silent;
 
-/// The signature under which agents tell of a silent rank.
+/// Signature of the agents' reports about silent ranks.
 const SIGNATURE: &str = "ranks.stalled";
-/// The signature under which they tell what NCCL's RAS threads say; each field `rank N` has words that follow its name.
+/// Signature of the agents' reports of NCCL RAS output; each field `rank N` holds the text for that rank.
 const RAS: &str = "nccl.ras";
-/// What begins a line of a stack that is no frame of the main thread.
+/// Prefix of stack lines that are no frames of the main thread.
 const ASIDE: &str = "-- ";
-/// From the first silent rank to the question whether all are: agents look once a second and take stacks meanwhile.
+/// Delay from the first silent rank to the check of all: agents poll once a second and take stacks meanwhile.
 const GATHER: Duration = Duration::from_secs(5);
-/// Since the last step of any rank, for the job to stand although some rank was not found silent.
+/// Time since the last step of any rank after which the job counts as hung although some rank was not reported silent.
 const QUIET: Duration = Duration::from_secs(15);
-/// Suspects that are named.
+/// Limit of named suspects.
 const NAMED: usize = 8;
 
 impl Turn<'_> {
-    /// An agent found a rank silent.
+    /// Handles a report of a silent rank.
     pub(super) fn rank_silent(&mut self, evidence: &Evidence) {
         let Some(mark) = evidence.marks.iter().find(|mark| mark.signature == SIGNATURE) else {
             return;
@@ -91,7 +90,7 @@ impl Turn<'_> {
         }
     }
 
-    /// NCCL was asked about a job of which a rank is silent.
+    /// Handles the NCCL RAS report about a job with silent ranks.
     pub(super) fn ras_answered(&mut self, evidence: &Evidence) {
         let Some(mark) = evidence.marks.iter().find(|mark| mark.signature == RAS) else {
             return;
@@ -111,7 +110,7 @@ impl Turn<'_> {
             Some((Rank(rank), words.to_owned()))
         });
         job.hang.named = named.collect();
-        // A case that was concluded without it hears it now.
+        // Adds the report to a case that was concluded before it arrived.
         let late = job.hang.case.and_then(|id| self.state.cases.get_mut(id));
         if let (Some(case), Body::Line { text, .. }) = (late, &evidence.body) {
             let text = format!("{text}.");
@@ -119,7 +118,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A rank made a step: it is not silent, and neither is its job.
+    /// Ends the silence of a rank that made a step, and closes the hang case of its job.
     pub(super) fn rank_moved(&mut self, name: &JobId, rank: Rank, step: Step) {
         let at = self.at;
         let Some(job) = self.state.jobs.get_mut(name) else {
@@ -135,7 +134,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A rank ended while its job was silent: whatever ended it, it does not come back by itself.
+    /// Restarts a hung job when one of its ranks exits, because an ended rank does not resume.
     pub(super) fn rank_gave_up(&mut self, name: &JobId, rank: Rank) {
         if self.state.jobs.get(name).is_some_and(|job| job.hang.case.is_some()) {
             self.restart_hung(name, format!("rank {rank} has ended while the job hung"));
@@ -149,7 +148,7 @@ impl Turn<'_> {
         }
         let Some(since) = job.hang.since() else { return };
         if !job.hang.told {
-            // Somebody who goes on shows that the job as a whole does; agents tell again when more of them fall silent.
+            // A rank that makes steps shows that the job does; agents report again when more ranks fall silent.
             if job.hang.rests(self.at, QUIET) {
                 self.nobody_moves(name);
             }
@@ -166,7 +165,7 @@ impl Turn<'_> {
         }
     }
 
-    /// All ranks stand: diagnosis is told, with whoever seems to be waited for.
+    /// Reports to diagnosis that all ranks stand, with the most likely suspect.
     fn nobody_moves(&mut self, name: &JobId) {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
@@ -176,7 +175,7 @@ impl Turn<'_> {
         let generation = job.generation;
         let merged = job.hang.stacks();
         let suspects = job.hang.suspects(&merged.odd, &job.places());
-        // However long it has lasted already, diagnosis speaks first.
+        // Diagnosis concludes before the restart, however long the silence has lasted.
         let due = since
             .after(Duration::from_millis(self.state.policy.hang_ms))
             .max(self.at.after(GATHER));
@@ -206,7 +205,8 @@ impl Turn<'_> {
         });
     }
 
-    /// A hang was concluded while its ranks live. Says whether its case waits for a step rather than being answered now.
+    /// Decides whether a concluded hang with live ranks waits. Returns true if its case waits for a step instead of an
+    /// immediate restart.
     pub(crate) fn watch_hang(&mut self, id: CaseId, name: &JobId) -> bool {
         let at = self.at;
         let hang_ms = self.state.policy.hang_ms;
@@ -218,7 +218,7 @@ impl Turn<'_> {
         };
         let merged = job.hang.stacks();
         let suspects = job.hang.suspects(&merged.odd, &job.places());
-        // A job of which a rank has ended makes no step that could clear it: that is a failure to be answered now.
+        // A job with an ended rank cannot make the step that would clear the case, so it is restarted now.
         let ranks = job.plan.as_ref().map_or(0, crate::Plan::world_size) as usize;
         let waits = due > at && job.running.len() + job.completed.len() >= ranks;
         if waits {
@@ -245,12 +245,12 @@ impl Turn<'_> {
         waits
     }
 
-    /// The silence has lasted long enough.
+    /// Restarts a hung job.
     pub(super) fn restart_hung(&mut self, name: &JobId, why: String) {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        // What was silent before in the same generation may have been concluded then; it is the same failure.
+        // An earlier silence of the same generation may have been concluded already; it is the same failure.
         let known = job.hang.case.take().or(job.case);
         let generation = job.generation;
         let same = |case: &&rankguard_model::Case| {

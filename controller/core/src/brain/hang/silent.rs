@@ -1,4 +1,4 @@
-//! The silent ranks of a generation, and which of them the others wait for.
+//! Silent ranks of a generation, and the ranks that the others most likely wait for.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,29 +7,29 @@ use rankguard_diagnosis::{Merged, Suspect, merge};
 use rankguard_model::{CaseId, NodeId, Rank, Step, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// The silent ranks of a generation.
+/// Silent ranks of a generation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hang {
     silent: BTreeMap<Rank, Silent>,
-    /// When a report of a step last arrived.
+    /// Arrival time of the last step report.
     moved: Option<Timestamp>,
-    /// Ranks that NCCL itself names, with words that follow the name.
+    /// Ranks that NCCL RAS names, each with its text.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) named: BTreeMap<Rank, String>,
-    /// Whether diagnosis was told.
+    /// True if the hang was reported to diagnosis.
     pub(super) told: bool,
-    /// The case that waits for a step.
+    /// Case that waits for a step.
     pub(crate) case: Option<CaseId>,
 }
 
-/// One silent rank.
+/// Rank that an agent reported silent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Silent {
     pub(super) node: NodeId,
-    /// The newest step it completed, and when.
+    /// Newest step that it completed; `since` is the time of that step.
     pub(super) step: Step,
     pub(super) since: Timestamp,
-    /// Its main thread, outermost frame first.
+    /// Stack of its main thread, outermost frame first.
     pub(super) frames: Vec<String>,
 }
 
@@ -42,10 +42,10 @@ impl Hang {
         self.silent.contains_key(&rank)
     }
 
-    /// A report of a step arrived. Says whether it ends the rank's silence.
+    /// Records a step report. Returns true if it ends the rank's silence.
     pub(super) fn moved(&mut self, rank: Rank, step: Step, at: Timestamp) -> bool {
         if self.silent.get(&rank).is_some_and(|silent| step <= silent.step) {
-            // A report from before, which arrived late.
+            // A late report of an earlier step.
             return false;
         }
         self.moved = Some(at);
@@ -56,22 +56,22 @@ impl Hang {
         ends
     }
 
-    /// Whether no step was reported for so long.
+    /// Returns true if no step was reported for `long`.
     pub(super) fn rests(&self, now: Timestamp, long: Duration) -> bool {
         self.moved.is_none_or(|moved| now.since(moved) >= long)
     }
 
-    /// When the last of the silent ranks fell silent: from then on nobody makes steps.
+    /// Returns the time at which the last of the silent ranks fell silent.
     pub(super) fn since(&self) -> Option<Timestamp> {
         self.silent.values().map(|silent| silent.since).max()
     }
 
-    /// When a silence is answered that lasts, of those that are answered after so long.
+    /// Returns the time at which a lasting silence leads to a restart.
     pub(super) fn due(&self, hang_ms: u64) -> Option<Timestamp> {
         Some(self.since()?.after(Duration::from_millis(hang_ms)))
     }
 
-    /// Why nothing is done yet, where a case waits for a step.
+    /// Returns the reason why the restart waits, if a case waits for a step.
     pub(crate) fn why_it_waits(&self, hang_ms: u64) -> Option<String> {
         self.case?;
         let (since, due) = (self.since()?, self.due(hang_ms)?);
@@ -80,14 +80,15 @@ impl Hang {
         ))
     }
 
-    /// Where all of them stand.
+    /// Merges the stacks of the silent ranks.
     pub(super) fn stacks(&self) -> Merged {
         let stacks = self.silent.iter();
         merge(&stacks.map(|(rank, silent)| (*rank, silent.frames.clone())).collect())
     }
 
-    /// Who is most likely waited for: whom NCCL names, then whoever stands elsewhere than the others, and among these whoever
-    /// is behind. `places` are the nodes of all ranks: who does not answer may not have been found silent.
+    /// Returns the ranks that the others most likely wait for: ranks named by NCCL RAS first, then ranks with a stack
+    /// unlike the others', then ranks behind in steps. `places` holds the nodes of all ranks, because an unresponsive
+    /// rank may not have been reported silent.
     pub(super) fn suspects(&self, odd: &BTreeMap<Rank, String>, places: &BTreeMap<Rank, NodeId>) -> Vec<Suspect> {
         let newest = self.silent.values().map(|silent| silent.step).max();
         let behind = |rank: &Rank| self.silent.get(rank).filter(|silent| Some(silent.step) < newest);
