@@ -1,4 +1,4 @@
-//! Job accounting as CSV: what a source calls the columns of the canonical table.
+//! Reader of job accounting as CSV, with a mapping from a source's column names to the canonical table.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use crate::table::Table;
 use crate::time;
 use crate::words;
 
-/// The source's names; an empty one is a column that it does not have.
+/// Column names of the source; an empty name is a column that the source lacks.
 pub(crate) struct Columns {
     pub(crate) job: &'static str,
     pub(crate) user: &'static str,
@@ -20,20 +20,20 @@ pub(crate) struct Columns {
     pub(crate) state: &'static str,
     pub(crate) nodes: &'static str,
     pub(crate) gpus: &'static str,
-    /// States that do not mean what they mean elsewhere: `other`.
+    /// States with a different meaning than elsewhere: mapped to `other`.
     pub(crate) other: &'static [&'static str],
-    /// Texts that are kept as `x_NAME`.
+    /// Text columns that are retained as `x_NAME`.
     pub(crate) texts: &'static [&'static str],
-    /// Numbers that are kept as `x_NAME`.
+    /// Number columns that are retained as `x_NAME`.
     pub(crate) numbers: &'static [&'static str],
 }
 
-/// A time. Within one file those that say where they are and those that do not cannot be compared, which is said.
+/// Parses a time. A file that mixes times with and without offset is reported, because they are not comparable.
 pub(crate) fn instant(field: &str, text: &str, load: &mut Load) -> Option<f64> {
     if matches!(text, "" | "None" | "NULL" | "Unknown" | "NaT" | "nan" | "N/A" | "NA") {
         return None;
     }
-    // Some files count seconds.
+    // Some files hold Unix seconds.
     if let Ok(seconds) = text.parse::<f64>() {
         return unix(field, seconds, load);
     }
@@ -55,9 +55,9 @@ pub(crate) fn read(csv: &mut Csv<'_>, columns: &Columns, load: &mut Load) {
         columns.elapsed,
         columns.nodes,
     ];
-    // Texts of its own are in some of a source's files and not in others.
+    // A source's own texts may be in only some of its files, so they are not checked.
     for name in named.iter().chain(columns.numbers) {
-        // A source that never has such a column calls it by no name.
+        // An empty name is a column that the source never has.
         if !name.is_empty() && !csv.header().iter().any(|column| column == name) {
             load.odd("columns", name, || {
                 "the file has no such column; null in every row".to_owned()
@@ -112,10 +112,10 @@ pub(crate) fn read(csv: &mut Csv<'_>, columns: &Columns, load: &mut Load) {
     }
 }
 
-/// The year 5138 in seconds: whoever wrote a larger number counted something shorter.
+/// Year 5138 in seconds: a larger number is in a smaller unit.
 const NO_SECONDS: f64 = 1e11;
 
-/// Seconds since 1970, or since a zero of the file's own; said so where they can be no seconds.
+/// Checks seconds since 1970, or since a zero of the file's own; reports values too large for seconds.
 pub(crate) fn unix(field: &str, seconds: f64, load: &mut Load) -> Option<f64> {
     if seconds.abs() > NO_SECONDS {
         load.odd("unit", field, || {
@@ -125,8 +125,8 @@ pub(crate) fn unix(field: &str, seconds: f64, load: &mut Load) -> Option<f64> {
     Some(seconds).filter(|seconds| seconds.is_finite())
 }
 
-/// Says so where the span of a row contradicts itself: it ends before it starts, or took another time than the clock
-/// says. An hour is the clock's change; the elapsed time is right.
+/// Reports an inconsistent span of a row: it ends before it starts, or its elapsed time differs from the clock
+/// times. A difference of an hour is a change of the clock, and the elapsed time is right.
 pub(crate) fn check_span(field: &str, start: Option<f64>, end: Option<f64>, elapsed: Option<f64>, load: &mut Load) {
     if elapsed.is_some_and(|elapsed| elapsed < 0.0) {
         load.odd("negative", field, || "takes less than no time; kept".to_owned());
@@ -155,5 +155,5 @@ pub(crate) fn check_span(field: &str, start: Option<f64>, end: Option<f64>, elap
     }
 }
 
-/// How far the elapsed time may be from the clock's: schedulers write both at different moments.
+/// Tolerance in seconds between elapsed and clock time: schedulers write them at different moments.
 const CLOSE_S: f64 = 60.0;

@@ -1,17 +1,17 @@
-//! A stream of bytes as blocks of whole lines, none of them held beyond its bound.
+//! Splitting of a byte stream into blocks of whole lines, with a limit on line length.
 
 use std::io::{self, BufRead};
 
 use memchr::{memchr, memchr_iter, memrchr};
 
-/// The longest line, record or element that is held; a longer one is a problem and is passed over.
+/// Maximum length in bytes of a line, record or element; a longer one is reported and skipped.
 pub const MAX_LINE: usize = 1 << 20;
 
-/// Whole lines that follow each other in a file; the last may have no end.
+/// Consecutive whole lines of a file; the last may lack a line end.
 #[derive(Debug, Default)]
 pub(crate) struct Block {
     pub(crate) text: String,
-    /// Where lines begin that were not UTF-8 and are read as Latin-1.
+    /// Start offsets of lines that are not UTF-8 and were read as Latin-1.
     pub(crate) latin: Vec<usize>,
 }
 
@@ -26,7 +26,7 @@ impl Block {
         }
     }
 
-    /// Lines of which at least one is not UTF-8: each by itself.
+    /// Decodes lines of which at least one is not UTF-8, each separately.
     fn mixed(bytes: &[u8]) -> Self {
         let mut block = Self::default();
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -41,7 +41,7 @@ impl Block {
         block
     }
 
-    /// What follows a line's beginning.
+    /// Returns the part of the block from a line start on.
     pub(crate) fn from(mut self, at: usize) -> Self {
         let latin = self.latin.iter().filter(|start| **start >= at);
         Self {
@@ -50,30 +50,30 @@ impl Block {
         }
     }
 
-    /// How many lines end in it.
+    /// Returns the number of line ends in the block.
     pub(crate) fn lines(&self) -> u64 {
         memchr_iter(b'\n', self.text.as_bytes()).count() as u64
     }
 }
 
-/// What comes next of a stream.
+/// Next item of a stream.
 pub(crate) enum Next {
     Block(Block),
-    /// A line that is too long was passed over.
+    /// A line over the limit was skipped.
     TooLong,
     End,
     Broken(io::Error),
 }
 
-/// A stream on its way into blocks.
+/// Reader of a stream in blocks.
 pub(crate) struct Blocks {
     reader: Box<dyn BufRead>,
-    /// The beginning of the line that the last block ended before.
+    /// Start of the line that follows the last block.
     rest: Vec<u8>,
-    /// The line at hand is too long.
+    /// True while an overlong line is skipped.
     skipping: bool,
     ended: bool,
-    /// What the stream broke off with, told after what came before it.
+    /// Error that ended the stream, reported after the data before it.
     broken: Option<io::Error>,
 }
 
@@ -88,25 +88,25 @@ impl Blocks {
         }
     }
 
-    /// The stream itself, for whoever reads no lines of it.
+    /// Returns the stream itself, for formats without lines.
     pub(crate) fn reader(&mut self) -> &mut dyn BufRead {
         &mut *self.reader
     }
 
-    /// Whether nothing comes any more.
+    /// Returns true if the stream has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Nothing comes any more.
+    /// Marks the stream as ended.
     pub(crate) fn end(&mut self) {
         self.ended = true;
     }
 
-    /// The next block of about so many bytes.
+    /// Returns the next block of about `wanted` bytes.
     pub(crate) fn next(&mut self, wanted: usize) -> Next {
         let mut bytes = std::mem::take(&mut self.rest);
-        // Room at once, for what is read beyond it, too.
+        // Allocated once, with room for reads beyond it.
         bytes.reserve(wanted + wanted / 8);
         while !self.ended {
             if let Err(problem) = self.more(&mut bytes) {
@@ -139,7 +139,7 @@ impl Blocks {
         self.broken.take().map_or(Next::End, Next::Broken)
     }
 
-    /// Takes what is at hand of the stream.
+    /// Appends the buffered bytes of the stream.
     fn more(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         let found = match self.reader.fill_buf() {
             Err(problem) if problem.kind() == io::ErrorKind::Interrupted => return Ok(()),

@@ -1,4 +1,4 @@
-//! Parquet, in and out: plain doubles and UTF-8 strings, which every reader of the format knows.
+//! Reading and writing of Parquet: plain doubles and UTF-8 strings, which every reader of the format supports.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -18,22 +18,22 @@ use polars::prelude::{DataFrame, DataType};
 use crate::quiet::quietly;
 use crate::time;
 
-/// The key of what is left beside the rows.
+/// Metadata key for data stored beside the rows.
 const BESIDE: &str = "rankguard";
-/// Rows of one row group.
+/// Number of rows in a row group.
 const GROUP: usize = 1 << 17;
 
-/// The library that reads the format panics at some damaged files instead of saying so; here that is an error.
+/// Converts panics of the Parquet library, which it raises for some damaged files, to errors.
 fn guarded<T>(read: impl FnOnce() -> Result<T>) -> io::Result<T> {
     let wrong = |problem: String| io::Error::new(io::ErrorKind::InvalidData, problem);
-    // What the closure touches is dropped with the file and never looked at again.
+    // The closure's state is dropped with the file and not used again.
     match quietly(read) {
         Ok(read) => read.map_err(|problem| wrong(problem.to_string())),
         Err(_) => Err(wrong("the file is damaged".to_owned())),
     }
 }
 
-/// The column names and the number of rows of a Parquet file.
+/// Returns the column names and the number of rows of a Parquet file.
 pub(crate) fn about(path: &Path) -> Option<(Vec<String>, u64)> {
     let file = rankguard_files::open_regular(path).ok()?;
     let about = guarded(|| {
@@ -45,11 +45,11 @@ pub(crate) fn about(path: &Path) -> Option<(Vec<String>, u64)> {
     about.ok()
 }
 
-/// What is to be known of a file before its rows.
+/// Properties of a file that are read before its rows.
 pub(crate) struct Details {
-    /// Which columns hold numbers.
+    /// True for each column of numbers.
     pub(crate) numbers: Vec<bool>,
-    /// What whoever wrote it here left beside the rows.
+    /// Data that this program stored beside the rows.
     pub(crate) beside: Option<String>,
 }
 
@@ -76,8 +76,8 @@ pub(crate) fn details(path: &Path) -> Option<Details> {
     details.ok()
 }
 
-/// Every row as texts in the order of the columns, null as an empty text; moments as ISO 8601, with a `Z` where the file
-/// says that they are instants.
+/// Reads every row as texts in column order, null as an empty text; times as ISO 8601, with a `Z` if the file marks
+/// them as instants.
 pub(crate) fn rows(path: &Path, mut row: impl FnMut(Vec<String>)) -> io::Result<()> {
     let file = rankguard_files::open_regular(path)?;
     let reader = guarded(|| SerializedFileReader::new(file))?;
@@ -95,11 +95,11 @@ pub(crate) fn rows(path: &Path, mut row: impl FnMut(Vec<String>)) -> io::Result<
     Ok(())
 }
 
-/// How a column holds moments.
+/// Encoding of times in a column.
 struct Moments {
     /// Nanoseconds of one count.
     unit: i128,
-    /// Whether they are instants; else they are a wall clock's.
+    /// True for instants; false for wall clock times.
     instants: bool,
 }
 
@@ -114,7 +114,7 @@ impl Moments {
             (Some(LogicalType::Timestamp(about)), _) if about.unit == TimeUnit::NANOS => 1,
             (_, ConvertedType::TIMESTAMP_MICROS) => 1_000,
             (_, ConvertedType::TIMESTAMP_MILLIS) => 1_000_000,
-            // Older writers' 96 bits, which the library hands out as milliseconds.
+            // 96-bit times of older writers, which the library returns as milliseconds.
             _ if column.is_primitive() && column.get_physical_type() == Physical::INT96 => 1_000_000,
             _ => return None,
         };
@@ -139,7 +139,7 @@ fn text(field: &Field, moments: Option<&Moments>) -> String {
     }
 }
 
-/// Writes a frame of number and text columns, and what is to stand beside its rows.
+/// Writes a frame of number and text columns, and the data beside its rows.
 pub(crate) fn write<W: Write + Send>(frame: &DataFrame, beside: String, sink: W) -> std::result::Result<(), String> {
     try_write(frame, beside, sink).map_err(|problem| problem.to_string())
 }

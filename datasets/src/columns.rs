@@ -1,4 +1,4 @@
-//! A table that was read: its columns as they were packed, shared with whoever asks, and as a frame of polars.
+//! Columns of a loaded table: packed, shared with readers, and convertible to a polars frame.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use polars::prelude::{
 use crate::labels::Labels;
 use crate::packed::Packed;
 
-/// The cells of a column.
+/// Cells of a column.
 #[derive(Debug)]
 pub(crate) enum Cells {
-    /// NaN where absent, and how many are not.
+    /// Values, NaN if absent, and the number of present ones.
     Numbers(Arc<Vec<f64>>, usize),
     Labels(Arc<Labels>),
     Texts(Arc<Packed>),
@@ -49,7 +49,7 @@ impl Column {
     }
 }
 
-/// The columns of a table, all of one length.
+/// Columns of a table, all of one length.
 #[derive(Debug)]
 pub(crate) struct Columns {
     rows: usize,
@@ -73,7 +73,7 @@ impl Columns {
         Some(&self.column(name)?.cells)
     }
 
-    /// A column of numbers, NaN where absent; none where there is no such column of numbers.
+    /// Returns a column of numbers, NaN if absent; `None` if there is no such column of numbers.
     pub(crate) fn numbers(&self, name: &str) -> Option<Arc<Vec<f64>>> {
         match self.cells(name)? {
             Cells::Numbers(values, _) => Some(Arc::clone(values)),
@@ -81,7 +81,7 @@ impl Columns {
         }
     }
 
-    /// How many rows have a number in a column of numbers.
+    /// Returns the number of rows with a number in a column of numbers.
     pub(crate) fn known(&self, name: &str) -> Option<usize> {
         match self.cells(name)? {
             Cells::Numbers(_, known) => Some(*known),
@@ -89,7 +89,7 @@ impl Columns {
         }
     }
 
-    /// A column of texts; none where there is no such column of texts.
+    /// Returns a column of texts; `None` if there is no such column of texts.
     pub(crate) fn labels(&self, name: &str) -> Option<Arc<Labels>> {
         match self.cells(name)? {
             Cells::Labels(labels) => Some(Arc::clone(labels)),
@@ -98,7 +98,7 @@ impl Columns {
         }
     }
 
-    /// The texts of a column of texts.
+    /// Returns the texts of a column of texts.
     pub(crate) fn strings(&self, name: &str) -> Option<Vec<Option<String>>> {
         let own = |text: Option<&str>| text.map(str::to_owned);
         match self.cells(name)? {
@@ -108,11 +108,11 @@ impl Columns {
         }
     }
 
-    /// The least and the greatest of some columns of numbers.
+    /// Returns the least and the greatest value of some columns of numbers.
     pub(crate) fn span(&self, names: &[&str]) -> Option<(f64, f64)> {
         let columns = names.iter().filter_map(|name| self.numbers(name));
         let spans = columns.filter_map(|values| {
-            // NaN is neither the less nor the greater of two.
+            // `min` and `max` ignore NaN.
             let span = values
                 .iter()
                 .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
@@ -123,7 +123,7 @@ impl Columns {
         spans.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
     }
 
-    /// One column as a frame: whoever asks whether a column is there does not pay for all others.
+    /// Converts one column to a frame, so that access to it does not convert all others.
     pub(crate) fn only(&self, name: &str) -> PolarsResult<DataFrame> {
         let column = self
             .column(name)
@@ -131,7 +131,7 @@ impl Columns {
         DataFrame::new(self.rows, vec![column.series()])
     }
 
-    /// The table as a frame.
+    /// Converts the table to a frame.
     pub(crate) fn frame(&self) -> PolarsResult<DataFrame> {
         DataFrame::new(self.rows, self.columns.iter().map(Column::series).collect())
     }

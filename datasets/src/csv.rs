@@ -1,25 +1,25 @@
-//! Delimited files with a header, record by record.
+//! Reader of delimited files with a header, record by record.
 
 use crate::block::MAX_LINE;
 use crate::input::Input;
 use crate::load::{Load, cut};
 use crate::record::Record;
 
-/// How many lines one quoted record may span before its quote is taken for a mistake.
+/// Maximum lines of one quoted record, beyond which its quote counts as an error.
 const MOST_LINES: usize = 100;
 
-/// A file whose first line names its columns.
+/// Delimited file with named columns.
 pub(crate) struct Csv<'a> {
     input: &'a mut Input,
     header: Vec<String>,
     delimiter: &'static str,
-    /// Whether a field may stand in quotes and hold the delimiter.
+    /// True if fields may be quoted and contain the delimiter.
     quotes: bool,
     record: Record,
 }
 
 impl<'a> Csv<'a> {
-    /// Reads the header.
+    /// Reads the header and creates the reader.
     pub(crate) fn new(input: &'a mut Input, delimiter: &'static str, load: &mut Load) -> Option<Self> {
         let mut record = Record::default();
         record.split(input.line(load)?, delimiter);
@@ -28,7 +28,7 @@ impl<'a> Csv<'a> {
         Some(Self::with_header(input, delimiter, header))
     }
 
-    /// A file whose columns are named elsewhere.
+    /// Creates a reader for a file without a header.
     pub(crate) fn with_header(input: &'a mut Input, delimiter: &'static str, header: Vec<String>) -> Self {
         Self {
             input,
@@ -39,7 +39,8 @@ impl<'a> Csv<'a> {
         }
     }
 
-    /// A file in which quotes mean nothing and a field may hold line breaks: short lines are joined with the next.
+    /// Creates a reader for a file without quoting, in which fields may contain line breaks: short lines are
+    /// joined with the next.
     pub(crate) fn unquoted(input: &'a mut Input, delimiter: &'static str, load: &mut Load) -> Option<Self> {
         let line = input.line(load)?;
         let header: Vec<String> = line.split(delimiter).map(|name| name.trim().to_owned()).collect();
@@ -54,7 +55,7 @@ impl<'a> Csv<'a> {
         &self.header
     }
 
-    /// Moves to the next record that has as many fields as the header; those that have not are lost and said so.
+    /// Moves to the next record with as many fields as the header; any other record is reported as lost.
     pub(crate) fn next(&mut self, load: &mut Load) -> bool {
         loop {
             let Some(line) = self.input.line(load) else {
@@ -78,7 +79,7 @@ impl<'a> Csv<'a> {
             let (found, wanted) = (self.record.len(), self.header.len());
             // Some writers end every line with the delimiter.
             if found == wanted || (found == wanted + 1 && self.record.at(wanted).is_empty()) {
-                // Files that were put together with `cat` name their columns again.
+                // Files concatenated with `cat` repeat the header.
                 if wanted > 1
                     && self
                         .record
@@ -97,7 +98,7 @@ impl<'a> Csv<'a> {
         }
     }
 
-    /// A record that is not whole goes on in the next lines. Where it does not end, those lines are given back.
+    /// Joins an incomplete record with the next lines. If it does not end, those lines are put back.
     fn join(&mut self, first: String, load: &mut Load) -> bool {
         let at = self.input.number();
         let mut whole = first.clone();
@@ -125,7 +126,7 @@ impl<'a> Csv<'a> {
         false
     }
 
-    /// Splits a line; whether it is a whole record.
+    /// Splits a line; returns true if it is a complete record.
     fn complete(record: &mut Record, line: &str, delimiter: &str, quotes: bool, wanted: usize) -> bool {
         if quotes {
             return record.split(line, delimiter);
@@ -134,23 +135,23 @@ impl<'a> Csv<'a> {
         record.len() == wanted || (record.len() == wanted + 1 && record.at(wanted).is_empty())
     }
 
-    /// The field of a column; empty where there is no such column.
+    /// Returns the field of a column; empty if there is no such column.
     pub(crate) fn get(&self, name: &str) -> &str {
         let at = self.header.iter().position(|column| column == name);
         at.map_or("", |at| self.record.at(at))
     }
 
-    /// The field at a place, from 0.
+    /// Returns the field at an index, from 0.
     pub(crate) fn at(&self, at: usize) -> &str {
         self.record.at(at)
     }
 
-    /// The number of a column.
+    /// Parses the number in a column.
     pub(crate) fn num(&self, name: &str, load: &mut Load) -> Option<f64> {
         load.number(name, self.get(name))
     }
 
-    /// A required text: where it is empty the row is lost and said so.
+    /// Returns a required text; if it is empty, the row is reported as lost.
     pub(crate) fn need(&self, name: &str, load: &mut Load) -> Option<String> {
         let text = self.get(name);
         if text.is_empty() {
@@ -162,7 +163,7 @@ impl<'a> Csv<'a> {
     }
 }
 
-/// Says so where two columns have one name.
+/// Reports columns with the same name.
 fn named_twice(header: &[String], load: &mut Load) {
     for (at, name) in header.iter().enumerate() {
         if !name.is_empty() && header[..at].contains(name) {

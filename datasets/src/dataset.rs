@@ -1,4 +1,4 @@
-//! A data set that was read: its tables and what is to be known of them.
+//! Loaded data set: its tables and their metadata.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,30 +16,30 @@ use crate::provenance::{ClockRule, FileRead, Population};
 use crate::source::Source;
 use crate::table::Table;
 
-/// A data set that was read.
+/// Loaded data set.
 #[derive(Clone)]
 pub struct Dataset {
-    /// The name of its [`Source`].
+    /// Name of its [`Source`].
     pub source: &'static str,
-    /// One line about it.
+    /// Title in one line.
     pub title: &'static str,
-    /// Under which terms it is published.
+    /// Licence of the publication.
     pub licence: &'static str,
-    /// What was opened.
+    /// Path that was opened.
     pub root: PathBuf,
-    /// Its files, sorted by path.
+    /// Files, sorted by path.
     pub files: Vec<FileRead>,
-    /// How its times are counted.
+    /// Meaning of its times.
     pub clock: ClockRule,
-    /// First and last time, in seconds of its clock: as the publication states them, else as the tables hold them.
+    /// First and last time in seconds of its clock: from the publication, otherwise from the tables.
     pub window: Option<(f64, f64)>,
-    /// How many nodes or devices there were in all, where that is stated.
+    /// Total number of nodes or devices, where known.
     pub population: Option<Population>,
-    /// What was wrong with the input.
+    /// Problems of the input.
     pub problems: Problems,
-    /// Rows a table.
+    /// Number of rows of each table.
     pub rows: BTreeMap<Table, u64>,
-    /// The tables' columns.
+    /// Columns of each table.
     pub(crate) tables: BTreeMap<Table, Arc<Columns>>,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Debug for Dataset {
 }
 
 impl Dataset {
-    /// Where one of its files lies.
+    /// Returns the path of one of its files.
     pub fn path_of(&self, file: &FileRead) -> PathBuf {
         match self.root.is_dir() {
             true => self.root.join(&file.path),
@@ -61,18 +61,18 @@ impl Dataset {
         }
     }
 
-    /// Whether there is such a table.
+    /// Returns true if the table exists.
     pub fn has(&self, table: Table) -> bool {
         self.tables.contains_key(&table)
     }
 
-    /// A table as a lazy frame.
+    /// Returns a table as a lazy frame.
     pub fn frame(&self, table: Table) -> Result<LazyFrame, Error> {
         let frame = self.table(table)?.frame().map_err(refused(table, "*"))?;
         Ok(frame.lazy())
     }
 
-    /// How many rows of a table have a number in a column.
+    /// Returns the number of rows of a table with a number in a column.
     pub fn known(&self, table: Table, column: &str) -> Result<u64, Error> {
         if let Some(known) = self.table(table)?.known(column) {
             return Ok(known as u64);
@@ -82,7 +82,7 @@ impl Dataset {
         Ok((found.len() - found.null_count()) as u64)
     }
 
-    /// A column of numbers in the order of the file, NaN where absent.
+    /// Returns a column of numbers in file order, NaN if absent.
     pub fn numbers(&self, table: Table, column: &str) -> Result<Arc<Vec<f64>>, Error> {
         if let Some(numbers) = self.table(table)?.numbers(column) {
             return Ok(numbers);
@@ -93,14 +93,14 @@ impl Dataset {
         Ok(Arc::new(found.map(|number| number.unwrap_or(f64::NAN)).collect()))
     }
 
-    /// A column of numbers in the order of the file.
+    /// Returns a column of numbers in file order.
     pub fn f64s(&self, table: Table, column: &str) -> Result<Vec<Option<f64>>, Error> {
         let numbers = self.numbers(table, column)?;
         let known = |number: &f64| Some(*number).filter(|number| !number.is_nan());
         Ok(numbers.iter().map(known).collect())
     }
 
-    /// A column of texts in the order of the file. Numbers become text.
+    /// Returns a column of texts in file order. Numbers are converted to text.
     pub fn strings(&self, table: Table, column: &str) -> Result<Vec<Option<String>>, Error> {
         if let Some(strings) = self.table(table)?.strings(column) {
             return Ok(strings);
@@ -112,7 +112,7 @@ impl Dataset {
             .collect())
     }
 
-    /// A column of texts in the order of the file, each different text once: what is grouped by needs no more.
+    /// Returns a column of texts in file order, each distinct text stored once, which suffices for grouping.
     pub fn labels(&self, table: Table, column: &str) -> Result<Arc<Labels>, Error> {
         if let Some(labels) = self.table(table)?.labels(column) {
             return Ok(labels);
@@ -130,7 +130,7 @@ impl Dataset {
         Ok(found)
     }
 
-    /// A column of another kind as this one, where every value can be; the frame says why not.
+    /// Casts a column to another type; the error is that of the frame if a value cannot be cast.
     fn cast(&self, table: Table, column: &str, kind: DataType) -> Result<DataFrame, Error> {
         let frame = self.table(table)?.only(column).map_err(refused(table, column))?;
         let frame = frame.lazy().select([col(column).strict_cast(kind)]).collect();
@@ -147,7 +147,7 @@ pub(crate) fn refused(table: Table, column: &str) -> impl FnOnce(polars::error::
     }
 }
 
-/// Makes tables of what was loaded.
+/// Builds the data set from loaded tables.
 pub(crate) fn assemble(source: &Source, load: Load) -> Dataset {
     let tables: BTreeMap<Table, Arc<Columns>> = load
         .tables

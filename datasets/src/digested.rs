@@ -1,17 +1,17 @@
-//! Texts by a digest of 64 bits, and tables that take such digests as they are.
+//! 64-bit text digests, and a hasher for tables with such digests as keys.
 
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::quality::FixedState;
 
-/// A digest of a text, the same in every run.
+/// Returns a digest of a text, equal in every run.
 pub(crate) fn digest(text: &[u8]) -> u64 {
     let mut hasher = FixedState::default().build_hasher();
     hasher.write(text);
     hasher.finish()
 }
 
-/// Takes a digest as the place in a table: it is mixed already.
+/// Hasher that uses a digest unchanged, because it is already mixed.
 #[derive(Debug, Default)]
 pub(crate) struct Digested(u64);
 
@@ -21,7 +21,7 @@ impl Hasher for Digested {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // Not what it is for; any other key than a digest still gets a place.
+        // Not used with digests; keeps other keys valid.
         for byte in bytes {
             self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
         }

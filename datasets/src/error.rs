@@ -1,65 +1,55 @@
-//! What keeps a data set from being opened at all; everything smaller is a [`crate::Problem`].
+//! Errors that prevent the opening of a data set; lesser ones are a [`crate::Problem`].
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no data set, table or column.
+/// Error of opening a data set, table or column.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The path cannot be listed or opened.
     #[error("cannot read {path}")]
     Read {
-        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// Nothing below the path looks like a source that is known here.
+    /// No file below the path belongs to a known source.
     #[error("{path} holds nothing that is known here")]
     Unknown {
-        /// The path.
         path: PathBuf,
     },
-    /// The folder holds data sets of several sources, each in a folder of its own.
+    /// The folder contains data sets of several sources, each in a separate folder.
     #[error("{path} is a folder of data sets: {sources}")]
     Several {
-        /// The path.
         path: PathBuf,
-        /// Their sources.
         sources: String,
     },
     /// The data set has no such table.
     #[error("{source_name} has no table {table}")]
     NoTable {
-        /// The source.
         source_name: &'static str,
-        /// The table.
         table: &'static str,
     },
-    /// The table has no such column, or not of this kind.
+    /// The table has no such column, or not of this type.
     #[error("table {table}: column {column}")]
     Column {
-        /// The table.
         table: &'static str,
-        /// The column.
         column: String,
-        /// What the frame said.
+        /// Error of the frame.
         source: polars::error::PolarsError,
     },
-    /// A mapping file is wrong.
+    /// The mapping file is not valid.
     #[error("{path}: {what}")]
     Mapping {
-        /// The mapping file.
+        /// Path of the mapping file.
         path: PathBuf,
-        /// What is wrong in it, with its line or key.
+        /// Mistake, with its line or key.
         what: String,
     },
     /// A table cannot be written.
     #[error("cannot write {path}: {what}")]
     Write {
-        /// The file.
         path: PathBuf,
-        /// What went wrong.
         what: String,
     },
 }

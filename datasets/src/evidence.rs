@@ -1,8 +1,8 @@
-//! Tables as evidence that `rankguard replay` reads: one piece a line, JSON, in order of time.
+//! Export of tables as evidence for `rankguard replay`: one JSON object a line, in order of time.
 //!
-//! A journal's events carry the evidence that they came from, which is written as it was. Of anybody else's rows only what
-//! they hold is known: a moment, a node, a text. They become lines of a kernel's log that nobody has marked, and the replay
-//! marks them. A true journal cannot be made of tables: orders, timers and jobs' specifications are not in them.
+//! Events of a journal contain their original evidence, which is written unchanged. Rows of other sources hold only a
+//! time, a node and a text. They become unclassified kernel log lines, and the replay classifies them. Tables cannot be
+//! converted to a full journal: they lack orders, timers and job specifications.
 
 use std::io::Write;
 
@@ -12,17 +12,17 @@ use crate::dataset::Dataset;
 use crate::error::Error;
 use crate::table::Table;
 
-/// What was written, and what could not be.
+/// Result of an export.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EvidenceWritten {
-    /// Pieces of evidence.
+    /// Number of exported pieces of evidence.
     pub pieces: u64,
-    /// Rows without a time or a text, which are no evidence.
+    /// Number of rows left out because they lack a time or a text.
     pub left_out: u64,
 }
 
 impl Dataset {
-    /// Writes the events, or the failures where there are none, as evidence.
+    /// Writes the events, or the failures if there are none, as evidence.
     pub fn evidence(&self, mut sink: impl Write) -> Result<EvidenceWritten, Error> {
         let table = match self.has(Table::Events) {
             true => Table::Events,
@@ -32,7 +32,7 @@ impl Dataset {
         let nodes = self.strings(table, "node")?;
         let texts = self.texts(table)?;
         let whole = self.strings(table, "x_evidence").unwrap_or_default();
-        // A journal tells of more than evidence: what it knows of itself is not played again.
+        // A journal's own events are not evidence and are not replayed.
         let kinds = self.strings(table, "x_kind").unwrap_or_default();
         let mut written = EvidenceWritten::default();
         let mut order: Vec<(f64, usize)> = Vec::new();
@@ -42,7 +42,7 @@ impl Dataset {
                 None => written.left_out += 1,
             }
         }
-        // Stable: rows of the same moment keep their order.
+        // Stable: rows of the same time retain their order.
         order.sort_by(|one, other| one.0.total_cmp(&other.0));
         for (time, at) in order {
             let kept = whole.get(at).and_then(Option::as_deref);
@@ -72,7 +72,7 @@ impl Dataset {
         Ok(written)
     }
 
-    /// What each row says: the message of an event, class and subclass of a failure.
+    /// Returns the text of each row: the message of an event, or class and subclass of a failure.
     fn texts(&self, table: Table) -> Result<Vec<Option<String>>, Error> {
         if table == Table::Events {
             return self.strings(table, "message");

@@ -1,4 +1,4 @@
-//! The beginning of a file, from which it is recognised.
+//! Start of a file, from which its source is recognised.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,41 +9,40 @@ use std::path::{Path, PathBuf};
 use crate::columnar;
 use crate::input::unpacked;
 
-/// How much is looked at, after unpacking.
+/// Number of bytes that are read, after decompression.
 const LOOKED_AT: u64 = 32 << 10;
-/// How deep and how wide a folder is walked.
+/// Maximum depth and number of files of a folder.
 const DEEP: usize = 8;
 const MOST_FILES: usize = 8_000;
 
-/// What is known of a file before it is read.
+/// Properties of a file before it is read.
 #[derive(Debug)]
 pub(crate) struct Head {
-    /// Where it lies.
     pub(crate) path: PathBuf,
-    /// The same, relative to what was opened.
+    /// Path relative to the opened one.
     pub(crate) relative: String,
-    /// Its beginning, read as Latin-1 where it is not UTF-8.
+    /// Start of the file; read as Latin-1 if it is not UTF-8.
     pub(crate) text: String,
-    /// Its beginning as it is, where that is no UTF-8.
+    /// Raw bytes of the start, if they are not UTF-8.
     pub(crate) bytes: Vec<u8>,
-    /// Why not even the beginning can be read.
+    /// Error of reading the start.
     pub(crate) unreadable: Option<io::Error>,
-    /// The columns and rows of a Parquet file.
+    /// Columns and rows of a Parquet file.
     pub(crate) columns: Vec<String>,
     pub(crate) parquet_rows: u64,
-    /// The header that lies beside a file without one, as `NAME.header`.
+    /// Header in a separate file `NAME.header`.
     pub(crate) header: Option<String>,
 }
 
 impl Head {
     fn new(root: &Path, path: PathBuf) -> Self {
         let mut bytes = Vec::new();
-        // A file that is cut short still has a beginning.
+        // A truncated file still has a start.
         let looked = unpacked(&path).and_then(|reader| reader.take(LOOKED_AT).read_to_end(&mut bytes));
         let unreadable = looked.err().filter(|_| bytes.is_empty());
         let (text, bytes) = match std::str::from_utf8(&bytes) {
             Ok(text) => (text.to_owned(), Vec::new()),
-            // Cut in the middle of a character.
+            // The limit splits a character.
             Err(problem) if problem.error_len().is_none() => {
                 bytes.truncate(problem.valid_up_to());
                 (String::from_utf8(bytes).unwrap_or_default(), Vec::new())
@@ -72,12 +71,12 @@ impl Head {
         }
     }
 
-    /// The line at a place, from 0, without its end.
+    /// Returns a line by index, from 0, without its end.
     pub(crate) fn line(&self, at: usize) -> &str {
         self.text.lines().nth(at).unwrap_or("").trim_end_matches('\r')
     }
 
-    /// Whether the first line is a header of at least these fields, in any order.
+    /// Returns true if the first line is a header with at least these fields, in any order.
     pub(crate) fn has_columns(&self, delimiter: &str, wanted: &[&str]) -> bool {
         let first = self.line(0);
         wanted.iter().all(|name| {
@@ -88,7 +87,7 @@ impl Head {
     }
 }
 
-/// The short file `NAME.header` beside `NAME.csv`.
+/// Reads the short file `NAME.header` beside `NAME.csv`.
 fn beside(path: &Path) -> Option<String> {
     let mut text = String::new();
     let file = rankguard_files::open_regular(&path.with_extension("header")).ok()?;
@@ -96,7 +95,7 @@ fn beside(path: &Path) -> Option<String> {
     Some(text)
 }
 
-/// The files below a path, sorted, and whether there are more than are looked at.
+/// Returns the files below a path, sorted, and true if there are more than the limit.
 pub(crate) fn heads(root: &Path) -> io::Result<(Vec<Head>, bool)> {
     let mut paths = Vec::new();
     let mut more = false;
@@ -107,14 +106,13 @@ pub(crate) fn heads(root: &Path) -> io::Result<(Vec<Head>, bool)> {
     } else if about.is_file() {
         paths.push(root.to_owned());
     } else {
-        // Files are read twice, for their digest and for their rows.
+        // Files are read twice, for their digest and for their rows, so a pipe is refused.
         return Err(io::Error::other("neither a file nor a folder"));
     }
     Ok((paths.into_iter().map(|path| Head::new(root, path)).collect(), more))
 }
 
-/// Adds the files of a folder. `above` are the folders on the way to it, by device and inode: a link that leads back up is
-/// not followed.
+/// Adds the files of a folder. `above` holds its ancestors by device and inode: a link back to one is not followed.
 fn walk(folder: &Path, above: &mut BTreeSet<(u64, u64)>, paths: &mut Vec<PathBuf>, more: &mut bool) -> io::Result<()> {
     let own = fs::metadata(folder)?;
     let own = (own.dev(), own.ino());
@@ -138,7 +136,7 @@ fn entries(
             continue;
         };
         if about.is_dir() && above.len() <= DEEP {
-            // A folder that may not be listed has nothing to recognise.
+            // A folder that cannot be listed contains nothing to recognise.
             let _ = walk(&path, above, paths, more);
         } else if about.is_file() && paths.len() < MOST_FILES {
             paths.push(path);

@@ -1,4 +1,4 @@
-//! A file as bounded lines, records or JSON elements, unpacked on the way.
+//! Reader of a file as lines, records or JSON elements of limited length, with decompression.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Seek};
@@ -14,39 +14,39 @@ use crate::block::{Block, Blocks, MAX_LINE, Next};
 use crate::load::Load;
 use crate::zip;
 
-/// How much is read at a time.
+/// Block size of a read in bytes.
 const BLOCK: usize = 1 << 18;
 
-/// A file that is being read.
+/// File that is being read.
 pub(crate) struct Input {
     blocks: Blocks,
-    /// Blocks that were read and whose lines were not taken.
+    /// Blocks that were read ahead.
     ahead: VecDeque<Block>,
     block: Block,
-    /// Where the next line of the block begins, and how many of its Latin-1 lines are behind.
+    /// Offset of the next line in the block, and number of its Latin-1 lines already read.
     at: usize,
     latin: usize,
     line: u64,
-    /// Lines that were looked at and not taken, the last first.
+    /// Lines that were put back, the last first.
     back: Vec<String>,
-    /// The line that was given back and taken again.
+    /// Line that was put back and read again.
     text: String,
-    /// The JSON element at hand, and whether its array was seen to begin.
+    /// Current JSON element, and true once the start of its array was read.
     buffer: Vec<u8>,
     in_array: bool,
-    /// A record went on where the lines ended.
+    /// True if a record continues beyond the last line.
     torn: bool,
 }
 
-/// Lines that follow each other, how many end among them, and the number of the one before the first.
+/// Consecutive lines: the block, the number of its line ends, and the number of the line before the first.
 pub(crate) struct Part {
     pub(crate) block: Block,
     pub(crate) lines: u64,
     pub(crate) before: u64,
 }
 
-/// The text of a file: unpacked where it is a gzip, a zip of one file, or Zstandard, told by its first bytes; as UTF-8 where
-/// it is UTF-16 with a mark of its order, as spreadsheets write it.
+/// Opens a file as text: decompressed if its first bytes identify gzip, a zip of one file, or Zstandard; converted to
+/// UTF-8 from UTF-16 with a byte order mark, as spreadsheets write it.
 pub fn unpacked(path: &Path) -> io::Result<Box<dyn BufRead>> {
     let mut bytes = packed_or_not(path)?;
     let begins = bytes.fill_buf()?;
@@ -72,7 +72,7 @@ fn packed_or_not(path: &Path) -> io::Result<Box<dyn BufRead>> {
     rankguard_files::unpacked(Box::new(BufReader::with_capacity(1 << 16, file)), Some(packed_bytes))
 }
 
-/// SHA-256 of a file as it lies there, and its length in bytes.
+/// Returns the SHA-256 and the length in bytes of a file, without decompression.
 pub(crate) fn digest(path: &Path) -> io::Result<(String, u64)> {
     let mut file = open_regular(path)?;
     let mut hash = Sha256::new();
@@ -98,7 +98,7 @@ impl Input {
         }
     }
 
-    /// The lines of a part alone.
+    /// Creates an input with the lines of one part.
     pub(crate) fn of(part: Part) -> Self {
         let mut input = Self::new(Box::new(io::empty()));
         input.line = part.before;
@@ -106,7 +106,7 @@ impl Input {
         input
     }
 
-    /// The next line without its end. Where it is not UTF-8 it is read as Latin-1 and said so.
+    /// Returns the next line without its end. A line that is not UTF-8 is reported and read as Latin-1.
     pub(crate) fn line(&mut self, load: &mut Load) -> Option<&str> {
         if let Some(line) = self.back.pop() {
             self.line += 1;
@@ -137,7 +137,7 @@ impl Input {
         })
     }
 
-    /// Goes on to the next block; none where nothing comes any more.
+    /// Moves to the next block; returns `None` at the end.
     fn advance(&mut self, load: &mut Load) -> Option<()> {
         let ahead = self.ahead.pop_front().map(Next::Block);
         match ahead.unwrap_or_else(|| self.blocks.next(BLOCK)) {
@@ -151,7 +151,7 @@ impl Input {
         }
     }
 
-    /// Where the next line of the block lies, which is taken.
+    /// Takes the next line of the block and returns its range.
     fn place(&mut self) -> Option<Range<usize>> {
         let start = self.at;
         let rest = &self.block.text.as_bytes()[start..];
@@ -162,7 +162,7 @@ impl Input {
         Some(start..self.at)
     }
 
-    /// What came instead of lines; none where nothing comes any more.
+    /// Reports the event that came in place of lines; returns `None` at the end.
     pub(crate) fn tell(&mut self, next: Next, load: &mut Load) -> Option<()> {
         match next {
             Next::TooLong => {
@@ -179,8 +179,8 @@ impl Input {
         }
     }
 
-    /// The next parts of about so many bytes each, so many of them, and what came instead of more. Lines that were given
-    /// back are in none.
+    /// Returns the next `count` parts of about `bytes` bytes each, and the event that came in place of further ones.
+    /// Lines that were put back are in none.
     pub(crate) fn parts(&mut self, count: usize, bytes: usize) -> (Vec<Part>, Option<Next>) {
         let mut parts = Vec::new();
         let mut take = |block: Block| {
@@ -202,7 +202,7 @@ impl Input {
         (parts, None)
     }
 
-    /// Gives parts back that were the last to be taken.
+    /// Puts back the parts that were taken last.
     pub(crate) fn untake(&mut self, parts: impl IntoIterator<Item = Part>) {
         let mut parts = parts.into_iter().peekable();
         if let Some(first) = parts.peek() {
@@ -211,28 +211,28 @@ impl Input {
         self.ahead.extend(parts.map(|part| part.block));
     }
 
-    /// The lines, whole again, and whether a record went on where they ended.
+    /// Returns the lines as a block, and true if a record continues beyond them.
     pub(crate) fn into_block(self) -> (Block, bool) {
         (self.block, self.torn)
     }
 
-    /// A record goes on where the lines end.
+    /// Marks that a record continues beyond the last line.
     pub(crate) fn tear(&mut self) {
         self.torn = true;
     }
 
-    /// Gives back the last lines that were read, in the order in which they were read.
+    /// Puts back the last lines that were read, in reading order.
     pub(crate) fn unread(&mut self, lines: Vec<String>) {
         self.line -= lines.len() as u64;
         self.back.extend(lines.into_iter().rev());
     }
 
-    /// The number of the line that was read last, from 1.
+    /// Returns the number of the last line, from 1.
     pub(crate) fn number(&self) -> u64 {
         self.line
     }
 
-    /// The whole rest, where it is at most so many bytes; a document that cannot be read in pieces.
+    /// Reads the rest of the file if it is at most `most` bytes, for documents that cannot be read in pieces.
     pub(crate) fn whole(&mut self, most: usize, load: &mut Load) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         load.at(1);
@@ -249,7 +249,7 @@ impl Input {
         }
     }
 
-    /// The next element of the JSON array that the file is, as bytes. An element past the bound is passed over.
+    /// Returns the next element of the file's JSON array as bytes. An element over the limit is skipped.
     pub(crate) fn element(&mut self, load: &mut Load) -> Option<&[u8]> {
         loop {
             match self.element_step(load) {
@@ -270,7 +270,7 @@ impl Input {
         }
     }
 
-    /// Some(true): an element lies in the buffer; Some(false): one was too long; None: the array has ended.
+    /// Reads one element. Some(true): it is in the buffer; Some(false): it was too long; None: the array has ended.
     fn element_step(&mut self, load: &mut Load) -> io::Result<Option<bool>> {
         self.buffer.clear();
         let (mut depth, mut in_text, mut escaped, mut long, mut begun) = (0_u32, false, false, false, false);
@@ -336,7 +336,7 @@ impl Input {
     }
 }
 
-/// The line at hand is passed over.
+/// Reports that the current line is skipped.
 fn too_long(load: &mut Load) {
     load.read_row();
     load.lose("line-too-long", "", || {
@@ -349,7 +349,7 @@ mod tests {
     use super::*;
     use crate::provenance::FileRead;
 
-    /// So many bytes without the end of a line, which nobody keeps.
+    /// Reader of a number of bytes without a line end.
     struct Endless(u64);
 
     impl Read for Endless {

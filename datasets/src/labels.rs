@@ -1,4 +1,4 @@
-//! A column of texts of which many are equal: each different text once, and a number for every row.
+//! Column of texts with many repetitions: each distinct text once, and a number for every row.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -7,44 +7,44 @@ use std::sync::Arc;
 use crate::digested::{Digested, digest};
 use crate::packed::Packed;
 
-/// A dictionary with more names than this is one only where names are few among the rows.
+/// Number of names above which a dictionary must pay off by [`ROWS_A_NAME`].
 const MANY_NAMES: usize = 1 << 16;
-/// Rows a name, at the least, of a dictionary with many names.
+/// Minimum rows a name of a dictionary with many names.
 const ROWS_A_NAME: usize = 4;
 
-/// Which name a row has: in half the room that an optional number takes.
+/// Name of a row, as a number in half the space of an optional integer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Label(u32);
 
 impl Label {
-    /// Of a row without a text.
+    /// Label of a row without a text.
     const NONE: Self = Self(0);
 
     fn new(name: u32) -> Self {
         Self(name + 1)
     }
 
-    /// The name's place among all names; none where the row has no text.
+    /// Returns the index of the name; `None` if the row has no text.
     pub fn name(self) -> Option<u32> {
         self.0.checked_sub(1)
     }
 }
 
-/// Its place in a row of all names whose first is for rows without a text.
+/// Converts to an index at which 0 is a row without a text and names start at 1.
 impl From<Label> for usize {
     fn from(label: Label) -> Self {
         label.0 as Self
     }
 }
 
-/// A column of texts of which many are equal.
+/// Column of texts with many repetitions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Labels {
-    /// The different texts, in the order in which they come first.
+    /// Distinct texts, in order of first occurrence.
     pub names: Vec<String>,
-    /// Which of them each row has.
+    /// Label of each row.
     pub of: Vec<Label>,
-    /// Rows of each text.
+    /// Number of rows of each text.
     counts: Vec<u64>,
 }
 
@@ -56,17 +56,17 @@ impl Labels {
         Self { names, of, counts }
     }
 
-    /// How many rows have each text, in the order of the names: counted once, when they were read.
+    /// Returns the number of rows of each text, in the order of the names.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }
 
-    /// How many rows have no text.
+    /// Returns the number of rows without a text.
     pub fn without(&self) -> u64 {
         self.of.len() as u64 - self.counts.iter().sum::<u64>()
     }
 
-    /// The text of each row.
+    /// Returns the text of each row.
     pub fn texts(&self) -> impl Iterator<Item = Option<&str>> {
         self.of
             .iter()
@@ -82,11 +82,11 @@ impl From<Labels> for Packed {
     }
 }
 
-/// Different texts, numbered in the order in which they come first.
+/// Distinct texts, numbered in order of first occurrence.
 #[derive(Debug, Default, Clone)]
 struct Names {
     texts: Packed,
-    /// The number of each name by the name's digest; of two names with one digest the later has the next free digest.
+    /// Number of each name by its digest; a name with a digest in use has the next free digest.
     numbers: HashMap<u64, u32, BuildHasherDefault<Digested>>,
 }
 
@@ -105,7 +105,7 @@ impl Names {
         }
     }
 
-    /// One that there is not yet.
+    /// Adds a new name.
     fn add(&mut self, mut digest: u64, text: &str) -> u32 {
         while self.numbers.contains_key(&digest) {
             digest = digest.wrapping_add(1);
@@ -117,22 +117,22 @@ impl Names {
     }
 }
 
-/// Labels while they are being read.
+/// Labels during loading.
 #[derive(Debug, Default)]
 pub(crate) struct Dictionary {
-    /// Names that were known before, which the dictionaries of [parts](Self::part) share.
+    /// Earlier names, shared by the dictionaries of [parts](Self::part).
     known: Arc<Names>,
-    /// Names after those.
+    /// Names added since.
     new: Names,
     of: Vec<Label>,
     last: Option<u32>,
 }
 
 impl Dictionary {
-    /// For so many rows that follow, to be [joined](Self::join) to this.
+    /// Creates a dictionary for the next `rows` rows, to be [joined](Self::join) to this one.
     pub(crate) fn part(&mut self, rows: usize) -> Self {
         if self.new.len() > 0 {
-            // Nobody else has them any more, as the parts before were joined: nothing is copied.
+            // Earlier parts were joined and dropped, so this is the only reference and nothing is copied.
             let known = Arc::make_mut(&mut self.known);
             for name in std::mem::take(&mut self.new).texts.texts() {
                 let name = name.unwrap_or_default();
@@ -154,7 +154,7 @@ impl Dictionary {
         self.of.resize(rows, Label::NONE);
     }
 
-    /// One more row.
+    /// Adds a row.
     pub(crate) fn push(&mut self, text: &str) {
         let same = |number: &u32| {
             let (names, at) = self.names_of(*number);
@@ -165,7 +165,7 @@ impl Dictionary {
         self.of.push(Label::new(number));
     }
 
-    /// The names among which this one is, and its place there.
+    /// Returns the names that contain this number, and its index there.
     fn names_of(&self, number: u32) -> (&Names, usize) {
         let number = number as usize;
         match number.checked_sub(self.known.len()) {
@@ -183,7 +183,7 @@ impl Dictionary {
         })
     }
 
-    /// Adds the rows of a [part](Self::part), or of a dictionary that knew nothing.
+    /// Adds the rows of a [part](Self::part), or of a dictionary without earlier names.
     pub(crate) fn join(&mut self, behind: Self) {
         let known = behind.known.len();
         let names = behind.new.texts.texts();
@@ -200,7 +200,7 @@ impl Dictionary {
         self.known.len() + self.new.len()
     }
 
-    /// Whether so many texts differ that a dictionary is larger than the texts themselves.
+    /// Returns true if so many texts differ that a dictionary is larger than the texts.
     pub(crate) fn is_useless(&self) -> bool {
         self.names() > MANY_NAMES && self.names() > self.of.len() / ROWS_A_NAME
     }
@@ -243,7 +243,7 @@ mod tests {
     fn what_is_joined_is_what_would_have_been_read_at_once() {
         let mut joined = Dictionary::default();
         for rows in ["b a", "c a a d", "d b e", "e a"] {
-            // Two parts at a time know the same names.
+            // Two concurrent parts share the same names.
             let mut parts = [joined.part(4), joined.part(4)];
             for (text, part) in rows.split(' ').zip([0, 0, 1, 1]) {
                 parts[part].push(text);
@@ -261,7 +261,7 @@ mod tests {
     fn two_names_with_one_digest_are_two() {
         let mut dictionary = Dictionary::default();
         dictionary.push("one");
-        // As if "two" had the digest of "one".
+        // Simulates equal digests of "two" and "one".
         let taken = dictionary.new.numbers.remove(&digest(b"one")).expect("it was pushed");
         dictionary.new.numbers.insert(digest(b"two"), taken);
         dictionary.push("two");

@@ -1,16 +1,16 @@
-//! Published and own failure data as canonical tables.
+//! Loading of published and own failure data as canonical tables.
 //!
-//! [`open`] looks at what a folder or file holds (never at what it is called), names the [`Source`], reads every file
-//! that belongs to it and hands back a [`Dataset`]: tables as columns and lazy frames, what was read and skipped, and every
-//! [`Problem`] as a value. Bad input never ends the reading: a row that cannot be read is counted and named, a value that
-//! cannot be read is null and named, memory stays bounded ([`MAX_LINE`], [`MAX_ROWS`]).
+//! [`open`] recognises the [`Source`] of a folder or file by content (never by name), reads every file that belongs to
+//! it and returns a [`Dataset`]: tables as columns and lazy frames, lists of read and skipped files, and every
+//! [`Problem`] as a value. Bad input never ends the reading: a row that cannot be read is counted and reported, a value
+//! that cannot be read becomes null and is reported, and memory is bounded ([`MAX_LINE`], [`MAX_ROWS`]).
 //!
-//! Times are seconds in the data set's own clock: wall clocks without an offset are counted as if they were UTC, and
-//! elapsed columns of the source are kept because they are right where subtraction is an hour off. Rows keep the order of
-//! their file, exact repeats are kept and counted, and the population is what the publication or an inventory states,
-//! never the number of nodes that failed.
+//! Times are seconds in the data set's own clock: wall clocks without an offset count as UTC, and elapsed columns of
+//! the source are retained because subtraction of clock times can be an hour off. Rows retain the order of their file,
+//! exact repeats are retained and counted, and the population is that of the publication or an inventory, never the
+//! number of failed nodes.
 //!
-//! Absent: downloads, writing into the sources' own formats, time zone names (POSIX rules and offsets only).
+//! Absent: downloads, writing of the sources' own formats, time zone names (POSIX rules and offsets only).
 
 mod accounting;
 mod block;

@@ -1,4 +1,4 @@
-//! What is being put together while the files of a data set are read.
+//! State of loading the files of a data set.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use crate::repeats::Repeats;
 use crate::rows::{MAX_ROWS, Row, Rows};
 use crate::table::Table;
 
-/// The times of a table in the order of a file: the first and its line, and the last.
+/// Order check of the times of a table in a file: the first with its line, and the last.
 #[derive(Debug)]
 struct Order {
     first: f64,
@@ -18,7 +18,7 @@ struct Order {
     last: f64,
 }
 
-/// Tables, files and problems so far, and the place that is being read.
+/// Tables, files and problems loaded so far, and the current position.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     pub(crate) root: PathBuf,
@@ -26,23 +26,23 @@ pub(crate) struct Load {
     pub(crate) tables: BTreeMap<Table, Rows>,
     pub(crate) problems: Problems,
     pub(crate) population: Option<Population>,
-    /// Start and end where the publication states them.
+    /// Start and end, if the publication states them.
     pub(crate) window: Option<(f64, f64)>,
-    /// The files count from different zeros: there is no window over all of them.
+    /// True if the files count from different zeros, so that no common window exists.
     pub(crate) no_window: bool,
     line: u64,
-    /// Whether the first time of this file said where it is.
+    /// True if the first time of this file had an offset.
     offset: Option<bool>,
     order: BTreeMap<Table, Order>,
-    /// Rows that were lost before this file.
+    /// Number of rows lost before this file.
     lost_before: u64,
     repeats: Repeats,
-    /// Where rows past the bound go.
+    /// Target of rows beyond the limit.
     spill: Option<Rows>,
 }
 
 impl Load {
-    /// Nothing is read yet; the population that the publication states.
+    /// Creates an empty load with the population that the publication states.
     pub(crate) fn new(root: &Path, population: Option<Population>) -> Self {
         Self {
             root: root.to_owned(),
@@ -51,7 +51,7 @@ impl Load {
         }
     }
 
-    /// A file begins.
+    /// Starts a file.
     pub(crate) fn begin(&mut self, file: FileRead) {
         self.files.push(file);
         self.line = 0;
@@ -60,7 +60,7 @@ impl Load {
         self.order.clear();
     }
 
-    /// For a part of the file at hand, of so many lines, that is read beside others.
+    /// Creates a load for a part of the current file, of about `lines` lines, that is read concurrently.
     pub(crate) fn part(&mut self, lines: usize) -> Self {
         let mut part = Self::new(&self.root, None);
         let tables = self.tables.iter_mut();
@@ -72,7 +72,7 @@ impl Load {
         part
     }
 
-    /// Whether a part that was read by itself is what reading on would have given.
+    /// Returns true if a part that was read separately equals the result of sequential reading.
     pub(crate) fn fits(&self, part: &Self) -> bool {
         let same_clock = self.offset.zip(part.offset).is_none_or(|(here, there)| here == there);
         same_clock
@@ -82,7 +82,7 @@ impl Load {
                 .all(|table| self.len(*table) + part.len(*table) <= MAX_ROWS)
     }
 
-    /// Takes in the part of the file that follows, which [fits](Self::fits).
+    /// Appends the next part of the file, which must [fit](Self::fits).
     pub(crate) fn join(&mut self, part: Self) {
         for (table, behind) in part.order {
             self.line = behind.line;
@@ -102,14 +102,14 @@ impl Load {
         }
     }
 
-    /// The digest of the file and its length, as it lies there.
+    /// Sets the digest of the file and its stored length in bytes.
     pub(crate) fn digested(&mut self, sha256: String, bytes: u64) {
         if let Some(file) = self.files.last_mut() {
             (file.sha256, file.bytes) = (sha256, bytes);
         }
     }
 
-    /// The file was read: one without a row, wanted or lost, is told.
+    /// Ends a file; reports it if it had no row, valid or lost.
     pub(crate) fn end(&mut self) {
         let lost = self.problems.rows_lost();
         if self.files.last().is_some_and(|file| file.rows_read == 0) && lost == self.lost_before {
@@ -120,31 +120,31 @@ impl Load {
         }
     }
 
-    /// The file that is being read, relative to what was opened.
+    /// Returns the path of the current file, relative to the opened path.
     pub(crate) fn file(&self) -> &str {
         self.files.last().map_or("", |file| file.path.as_str())
     }
 
-    /// The line that is being read, from 1.
+    /// Sets the current line, from 1.
     pub(crate) fn at(&mut self, line: u64) {
         self.line = line;
     }
 
-    /// One more row of the file was looked at.
+    /// Counts one row of the file as read.
     pub(crate) fn read_row(&mut self) {
         if let Some(file) = self.files.last_mut() {
             file.rows_read += 1;
         }
     }
 
-    /// So many rows of the file were looked at.
+    /// Sets the number of rows of the file that were read.
     pub(crate) fn rows(&mut self, count: u64) {
         if let Some(file) = self.files.last_mut() {
             file.rows_read = count;
         }
     }
 
-    /// The row at hand cannot be used.
+    /// Reports a problem that loses the current row.
     pub(crate) fn lose(&mut self, kind: &'static str, field: &str, what: impl FnOnce() -> String) {
         if let Some(file) = self.files.last_mut() {
             file.rows_skipped += 1;
@@ -152,7 +152,7 @@ impl Load {
         self.say(kind, true, field, what);
     }
 
-    /// Something is odd and the row is kept.
+    /// Reports a problem and retains the row.
     pub(crate) fn odd(&mut self, kind: &'static str, field: &str, what: impl FnOnce() -> String) {
         self.say(kind, false, field, what);
     }
@@ -167,14 +167,14 @@ impl Load {
         });
     }
 
-    /// The file ends before its end; how many rows are lost is not known and counts as one.
+    /// Reports a truncated file; the unknown number of lost rows counts as one.
     pub(crate) fn cut_short(&mut self, problem: &io::Error) {
         self.say("truncated", true, "", || {
             format!("cannot be read from here on ({problem}); what came before is kept; fetch the file again")
         });
     }
 
-    /// Says so where the folder holds more files than are looked at.
+    /// Reports a folder with more files than the limit.
     pub(crate) fn whole_folder(&mut self, more: bool) {
         if more {
             self.line = 0;
@@ -184,13 +184,13 @@ impl Load {
         }
     }
 
-    /// A row of the file, word for word: one that was already there is kept, because published counts keep it, and told
-    /// when the file [was read](Self::told_repeats).
+    /// Records a row of the file verbatim. A repeated row is retained, as in published counts, and reported after the
+    /// file [was read](Self::told_repeats).
     pub(crate) fn repeat(&mut self, row: impl AsRef<[u8]>) {
         self.repeats.add(row.as_ref(), self.line);
     }
 
-    /// The file was read: rows that were already there are told.
+    /// Reports the repeated rows of a file that was read.
     pub(crate) fn told_repeats(&mut self) {
         for line in std::mem::take(&mut self.repeats).lines() {
             self.line = line;
@@ -200,19 +200,19 @@ impl Load {
         }
     }
 
-    /// How many rows a table has.
+    /// Returns the number of rows of a table.
     pub(crate) fn len(&self, table: Table) -> usize {
         self.tables.get(&table).map_or(0, Rows::len)
     }
 
-    /// The numbers of a column mean nothing from a row on.
+    /// Discards the numbers of a column from a row on.
     pub(crate) fn forget(&mut self, table: Table, column: &str, row: usize) {
         if let Some(rows) = self.tables.get_mut(&table) {
             rows.forget(column, row);
         }
     }
 
-    /// A new row of a table.
+    /// Adds a row to a table.
     pub(crate) fn row(&mut self, table: Table) -> Row<'_> {
         if self.len(table) >= MAX_ROWS {
             self.lose("limit", "", || {
@@ -223,7 +223,7 @@ impl Load {
         self.tables.entry(table).or_insert_with(|| Rows::new(table)).row()
     }
 
-    /// Says so where this time lies before the last one of the table in this file.
+    /// Reports a time before the previous one of the table in this file.
     pub(crate) fn in_order(&mut self, table: Table, time: Option<f64>) {
         let Some(time) = time else {
             return;
@@ -245,7 +245,7 @@ impl Load {
         }
     }
 
-    /// A time that has an offset, or has none: within one file all should be alike.
+    /// Reports a file that mixes times with and without offset.
     pub(crate) fn offset(&mut self, field: &str, has: bool, without: &str) {
         if *self.offset.get_or_insert(has) != has {
             self.odd("mixed-offsets", field, || {
@@ -254,7 +254,7 @@ impl Load {
         }
     }
 
-    /// A number; null and said so where it is none.
+    /// Parses a number; an invalid one is reported and becomes null.
     pub(crate) fn number(&mut self, field: &str, text: &str) -> Option<f64> {
         if is_null(text) {
             return None;
@@ -266,7 +266,7 @@ impl Load {
         value
     }
 
-    /// A time that was tried; null and said so where it is none.
+    /// Parses a time with `read`; an invalid one is reported and becomes null.
     pub(crate) fn time(&mut self, field: &str, text: &str, read: impl FnOnce(&str) -> Option<f64>) -> Option<f64> {
         if text.is_empty() {
             return None;
@@ -279,12 +279,12 @@ impl Load {
     }
 }
 
-/// Whether a field for a number says that there is none.
+/// Returns true if a number field is marked as null.
 pub(crate) fn is_null(text: &str) -> bool {
     matches!(text, "" | "NULL" | "NA")
 }
 
-/// The first characters of a foreign text, for a message.
+/// Returns the first characters of a foreign text, for a message.
 pub(crate) fn cut(text: &str) -> String {
     text.chars().take(60).collect()
 }

@@ -1,4 +1,4 @@
-//! Files that nobody here knows, read as a [`Mapping`] says.
+//! Reader of files in an unknown format, by a [`Mapping`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::source::Source;
 use crate::table::Table;
 use crate::words;
 
-/// Recognised by nobody: it is its owner who says what it holds.
+/// Source without recognition: the owner of the file describes it.
 pub(crate) const SOURCE: Source = Source {
     name: "mapped",
     title: "A file of one's own, read by a mapping",
@@ -32,7 +32,7 @@ pub(crate) const SOURCE: Source = Source {
     ..Source::PLAIN
 };
 
-/// Reads a folder's files, or one file, as a mapping file says.
+/// Reads a folder's files, or one file, by a mapping file.
 pub fn open_mapped(path: &Path, mapping: &Path) -> Result<Dataset, Error> {
     let text = fs::read_to_string(mapping).map_err(|source| Error::Read {
         path: mapping.to_owned(),
@@ -134,7 +134,7 @@ fn json_lines(input: &mut Input, mapping: &Mapping, load: &mut Load) {
     }
 }
 
-/// A JSON value as the text of a field.
+/// Converts a JSON value to the text of a field.
 fn plain(value: Option<&serde_json::Value>) -> String {
     match value {
         None | Some(serde_json::Value::Null) => String::new(),
@@ -143,7 +143,7 @@ fn plain(value: Option<&serde_json::Value>) -> String {
     }
 }
 
-/// A column that the mapping names and the file has not.
+/// Reports columns that the mapping names and the file lacks.
 fn missing(header: &[String], mapping: &Mapping, load: &mut Load) {
     let names = mapping.columns.iter().map(|mapped| &mapped.from);
     for name in names.filter(|name| !header.contains(name)) {
@@ -153,7 +153,7 @@ fn missing(header: &[String], mapping: &Mapping, load: &mut Load) {
     }
 }
 
-/// A header of one column that holds another delimiter.
+/// Reports a header of one column that contains another delimiter.
 fn other_delimiter(header: &[String], mapping: &Mapping, load: &mut Load) {
     let [only] = header else {
         return;
@@ -171,20 +171,20 @@ fn other_delimiter(header: &[String], mapping: &Mapping, load: &mut Load) {
     }
 }
 
-/// Where each mapped column lies in a file of this header.
+/// Returns the index of each mapped column in a header.
 fn places(mapping: &Mapping, header: &[String]) -> Vec<Option<usize>> {
     let place = |name: &String| header.iter().position(|column| column == name);
     mapping.columns.iter().map(|mapped| place(&mapped.from)).collect()
 }
 
-/// Rows of a file on their way into the table.
+/// Converter of a file's rows to the table.
 struct Rows<'a> {
     mapping: &'a Mapping,
-    /// The numbers and times of the row at hand, by the mapping's columns.
+    /// Numbers and times of the current row, by mapped column.
     numbers: Vec<Option<f64>>,
-    /// The mapped columns that a row of this table is of little use without.
+    /// Mapped columns that a row of this table requires.
     needed: Vec<usize>,
-    /// The mapped columns where a row begins, where it ends, and how long it lasts.
+    /// Mapped columns for the start, the end and the length of a row.
     span: [Option<usize>; 3],
 }
 
@@ -238,12 +238,12 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Says so where the row at hand lacks what it is for, or contradicts itself.
+    /// Reports a row that lacks a required value or is inconsistent.
     fn check<'t>(&self, text: impl Fn(usize) -> &'t str, load: &mut Load) {
         let Mapping { columns, .. } = self.mapping;
         for at in &self.needed {
             let Mapped { from, becomes, .. } = &columns[*at];
-            // A text that is no time or number was told when it was read.
+            // An invalid time or number was reported when it was parsed.
             let number = !matches!(becomes, Becomes::Text | Becomes::State);
             if text(*at).is_empty() || number && is_null(text(*at)) {
                 load.odd("null", from, || "holds nothing; null".to_owned());
@@ -256,7 +256,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Where the state stays as the file has it.
+/// Returns the column that retains the original state.
 fn kept_as(table: Table) -> &'static str {
     match table {
         Table::Jobs => "state_raw",

@@ -1,4 +1,4 @@
-//! Files that nobody here knows, with a mapping that their owner wrote: [`EXAMPLE`].
+//! Mapping files, by which an owner describes files in an unknown format: [`EXAMPLE`].
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -11,10 +11,10 @@ use crate::load::Load;
 use crate::table::{Kind, Table};
 use crate::time;
 
-/// A mapping with everything that one may say, and what it means.
+/// Mapping with every option and its meaning.
 pub(crate) const EXAMPLE: &str = include_str!("mapping.toml");
 
-/// Where times without an offset are.
+/// Treatment of times without an offset, for messages.
 const WITHOUT_OFFSET: &str = "lie in the mapping's zone";
 
 #[derive(Deserialize)]
@@ -52,25 +52,25 @@ enum Clock {
     American,
 }
 
-/// What a mapped column becomes.
+/// Type of a mapped column.
 #[derive(Clone, Copy)]
 pub(crate) enum Becomes {
     Time,
-    /// A number, multiplied by this.
+    /// Number, multiplied by this factor.
     Number(f64),
-    /// One of the states of the table, and what the file says beside it.
+    /// State of the table; the original text is retained beside it.
     State,
     Text,
 }
 
-/// A column of the table and the column of the file that it is read from.
+/// Table column and the file column that it is read from.
 pub(crate) struct Mapped {
     pub(crate) column: String,
     pub(crate) from: String,
     pub(crate) becomes: Becomes,
 }
 
-/// A mapping that was checked.
+/// Validated mapping of a file to a table.
 pub(crate) struct Mapping {
     pub(crate) table: Table,
     pub(crate) format: Form,
@@ -138,7 +138,7 @@ impl FromStr for Mapping {
         let becomes = |column: &str| match table.columns().iter().find(|(known, _)| *known == column) {
             _ if table.is_time(column) => Becomes::Time,
             Some((_, Kind::Number)) => Becomes::Number(written.scale.get(column).copied().unwrap_or(1.0)),
-            // A node is up or down, and no job's state is either.
+            // A node is up or down, which are not job states.
             _ if column == "state" && table != Table::Outages => Becomes::State,
             _ => Becomes::Text,
         };
@@ -160,13 +160,13 @@ impl FromStr for Mapping {
 }
 
 impl Mapping {
-    /// The moment that a text means.
+    /// Parses a time by the mapping's clock and zone.
     pub(crate) fn moment(&self, name: &str, text: &str, load: &mut Load) -> Option<f64> {
         if text.is_empty() {
             return None;
         }
         let clock = match self.format {
-            // What a Parquet file itself calls a moment comes written out, whatever its numbers count.
+            // A Parquet timestamp is passed as ISO text, independently of its unit.
             Form::Parquet if time::iso(text).is_some() => Clock::Iso,
             _ => self.time,
         };

@@ -1,4 +1,4 @@
-//! Opening: which source it is, its files in order, its tables.
+//! Opening of a data set: recognises its source, reads its files in order, builds its tables.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::recognise::choose;
 use crate::several::several;
 use crate::source::Source;
 
-/// Reads a folder or file that is known here.
+/// Reads a folder or file of a known source.
 pub fn open(path: &Path) -> Result<Dataset, Error> {
     let unreadable = |source| Error::Read {
         path: path.to_owned(),

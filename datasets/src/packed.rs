@@ -1,6 +1,6 @@
-//! A column of texts of which few are equal.
+//! Column of texts with few repetitions.
 
-/// Texts of which few are equal: all one after the other, and where each ends. An empty one is absent.
+/// Concatenated texts and the end of each. An empty text is absent.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Packed {
     text: String,
@@ -21,18 +21,17 @@ impl Packed {
         self.ends.push(self.text.len());
     }
 
-    /// Adds rows.
     pub(crate) fn join<'a>(&mut self, behind: impl Iterator<Item = Option<&'a str>>) {
         behind.for_each(|text| self.push(text.unwrap_or_default()));
     }
 
-    /// Whether a row has this text. As bytes: where a character begins need not be asked.
+    /// Compares the text of a row as bytes, which needs no character boundary check.
     pub(crate) fn is(&self, row: usize, text: &str) -> bool {
         let start = row.checked_sub(1).map_or(0, |before| self.ends[before]);
         self.text.as_bytes()[start..self.ends[row]] == *text.as_bytes()
     }
 
-    /// The text of each row.
+    /// Returns the text of each row.
     pub(crate) fn texts(&self) -> impl Iterator<Item = Option<&str>> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let texts = starts.zip(&self.ends).map(|(start, end)| &self.text[start..*end]);

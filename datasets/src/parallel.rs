@@ -1,8 +1,8 @@
-//! Lines that mean the same whichever were read before them, read on all cores.
+//! Parallel reading of lines that are independent of earlier ones.
 //!
-//! A file is cut into parts at ends of lines, each is read by itself, and what they gave is joined in their order: rows,
-//! problems and counts are those of reading line by line. A part whose last record goes on behind it, or that does not
-//! [fit](Load::fits) what came before, is read again from there on, line by line.
+//! A file is split into parts at line ends, each is read separately, and the results are joined in order: rows,
+//! problems and counts equal those of sequential reading. If the last record of a part continues beyond it, or a part
+//! does not [fit](Load::fits) the earlier ones, reading continues sequentially from that part on.
 
 use std::num::NonZero;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -11,12 +11,12 @@ use std::thread::{self, Scope};
 use crate::input::{Input, Part};
 use crate::load::Load;
 
-/// Bytes of a part: enough that names that all parts have are few beside its rows.
+/// Bytes of a part: large enough that common names are few relative to its rows.
 const PART: usize = 4 << 20;
-/// No more parts at a time, so that memory stays bounded on large machines.
+/// Maximum number of concurrent parts, which bounds memory on large machines.
 const MOST: usize = 16;
 
-/// Reads all lines that are left by `rows`.
+/// Reads all remaining lines with `rows`.
 pub(crate) fn read(input: &mut Input, load: &mut Load, rows: impl Fn(&mut Input, &mut Load) + Sync) {
     let cores = thread::available_parallelism().map_or(1, NonZero::get).min(MOST);
     read_in(input, load, cores, PART, rows);
@@ -37,7 +37,7 @@ fn read_in(
             if parts.len() > 1 && workers.is_empty() {
                 workers.extend((1..cores).map(|_| Worker::new(scope, rows)));
             }
-            // A worker that is gone has panicked, and so does the scope at its end.
+            // A missing worker has panicked, and the scope propagates that at its end.
             let Some(done) = each(parts, load, &workers, rows) else {
                 return;
             };
@@ -60,16 +60,16 @@ fn read_in(
     });
 }
 
-/// A part on its way to a worker, and where its rows go.
+/// Part for a worker, and the target of its rows.
 type Job = (Part, Load);
 
-/// A part that was read; nothing is found where its last record goes on behind it.
+/// Result of a part; `found` is `None` if its last record continues beyond it.
 struct Done {
     part: Part,
     found: Option<Load>,
 }
 
-/// Reads parts until nobody sends any: one thread for all of a file, whose memory is warm after the first.
+/// Thread that reads parts until the channel closes: one a file, so that its memory stays warm.
 struct Worker {
     jobs: Sender<Job>,
     done: Receiver<Done>,
@@ -80,7 +80,7 @@ impl Worker {
         let (jobs, mine) = mpsc::channel();
         let (told, done) = mpsc::channel();
         scope.spawn(move || {
-            // Whoever asked may be gone: then nobody wants the rest.
+            // Stops when the receiver is gone.
             mine.into_iter()
                 .map(|job| one(job, rows))
                 .all(|done| told.send(done).is_ok())
@@ -100,8 +100,7 @@ fn one((part, mut found): Job, rows: &impl Fn(&mut Input, &mut Load)) -> Done {
     }
 }
 
-/// Reads parts, one of each turn here and the others by workers, and gives them in their order; none
-/// where a worker is gone.
+/// Reads parts, one of each turn here and the others by workers, and returns them in order; `None` if a worker is gone.
 fn each(
     parts: Vec<Part>,
     load: &mut Load,
@@ -150,7 +149,7 @@ mod tests {
         }
     }
 
-    /// All that reading in parts of so many bytes gives.
+    /// Result of reading in parts of `bytes` bytes.
     fn read(text: &str, bytes: usize) -> String {
         let mut load = Load::default();
         load.begin(FileRead::default());

@@ -1,33 +1,33 @@
-//! What was wrong with the input, as values: counted without end, told at length only for the first hundred of a kind.
+//! Problems of the input: all are counted, and the first hundred of a kind are retained in full.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// How many problems of one kind are kept whole.
+/// Maximum number of problems of one kind that are retained.
 const KEPT: usize = 100;
 
-/// One thing that was wrong.
+/// Problem of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The file, relative to what was opened.
+    /// Path of the file, relative to the opened path.
     pub file: String,
-    /// The line, from 1; 0 where it is the whole file.
+    /// Line, from 1; 0 for the whole file.
     pub line: u64,
-    /// The field, empty where it is the whole row.
+    /// Field; empty for the whole row.
     pub field: String,
-    /// What is wrong, and what was done about it.
+    /// Description, and the action taken.
     pub what: String,
 }
 
-/// All problems of one kind.
+/// Problems of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Group {
-    /// How many there were.
+    /// Total number, including those not retained.
     pub count: u64,
-    /// How many of them lost their row.
+    /// Number of problems that lost their row.
     pub rows_lost: u64,
-    /// The first hundred.
+    /// First hundred problems.
     pub first: Vec<Problem>,
 }
 
@@ -35,12 +35,11 @@ pub struct Group {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Problems {
-    /// Kind to problems.
     pub kinds: BTreeMap<&'static str, Group>,
 }
 
 impl Problems {
-    /// Adds one.
+    /// Adds a problem; `problem` is called only if it is retained.
     pub(crate) fn add(&mut self, kind: &'static str, loses: bool, problem: impl FnOnce() -> Problem) {
         let group = self.kinds.entry(kind).or_default();
         group.count += 1;
@@ -50,7 +49,7 @@ impl Problems {
         }
     }
 
-    /// Adds those of what was read behind this.
+    /// Adds the problems of the following part.
     pub(crate) fn join(&mut self, behind: Self) {
         for (kind, group) in behind.kinds {
             let all = self.kinds.entry(kind).or_default();
@@ -61,17 +60,17 @@ impl Problems {
         }
     }
 
-    /// How many problems of this kind there were.
+    /// Returns the number of problems of a kind.
     pub fn count(&self, kind: &str) -> u64 {
         self.kinds.get(kind).map_or(0, |group| group.count)
     }
 
-    /// How many rows were lost to problems of all kinds. A file that ends too early counts as one.
+    /// Returns the number of rows lost to problems of all kinds. A truncated file counts as one.
     pub fn rows_lost(&self) -> u64 {
         self.kinds.values().map(|group| group.rows_lost).sum()
     }
 
-    /// Whether there was none.
+    /// Returns true if there is no problem.
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()
     }

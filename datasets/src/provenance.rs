@@ -1,10 +1,10 @@
-//! Where rows come from: files, the rule of their clock, how many there were in all.
+//! Provenance of a data set: its files, its clock, its population.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How times of a data set are counted.
+/// Description of a data set's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct ClockRule(pub String);
@@ -15,30 +15,29 @@ impl fmt::Display for ClockRule {
     }
 }
 
-/// How many there were in all, failed or not.
+/// Total number of nodes or devices, failed or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Population {
-    /// How many.
     pub count: u64,
-    /// Of what.
+    /// Unit, such as nodes or GPUs.
     pub unit: &'static str,
-    /// Who says so.
+    /// Origin of the number.
     pub from: &'static str,
 }
 
-/// One file and what was read of it.
+/// File and the amount read from it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct FileRead {
-    /// Relative to what was opened.
+    /// Path relative to the opened one.
     pub path: String,
-    /// What it is to the source; empty where it was not read.
+    /// Role in the source; empty if it was not read.
     pub role: &'static str,
-    /// Of the file as it lies there.
+    /// SHA-256 of the stored file.
     pub sha256: String,
-    /// Its length as it lies there.
+    /// Stored length in bytes.
     pub bytes: u64,
-    /// Rows looked at, headers not counted.
+    /// Number of rows read, headers excluded.
     pub rows_read: u64,
-    /// Rows that could not be used; the problems say why.
+    /// Number of rows that could not be used; the problems give the reasons.
     pub rows_skipped: u64,
 }

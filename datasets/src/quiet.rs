@@ -1,4 +1,4 @@
-//! Foreign code that panics at damaged files, without a word to those who only wanted to know what is wrong.
+//! Guard around foreign code that panics on damaged files, without the panic message.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
@@ -8,8 +8,8 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `read`; a panic is an error, and its message is not printed. What the closure touches must not be looked at again
-/// where a panic could have left it half done. Panics elsewhere are printed as before.
+/// Runs `read`; a panic becomes an error and its message is not printed. State of the closure that a panic could leave
+/// inconsistent must not be used afterwards. Panics in other threads are printed as before.
 pub(crate) fn quietly<T>(read: impl FnOnce() -> T) -> std::thread::Result<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

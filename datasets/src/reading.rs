@@ -1,4 +1,4 @@
-//! One file on its way through: its digest is taken beside, while its rows are read.
+//! Reading of one file, with its digest computed in parallel.
 
 use std::thread;
 
@@ -7,7 +7,7 @@ use crate::input::digest;
 use crate::load::Load;
 use crate::provenance::FileRead;
 
-/// Reads a file that is something to its source. The digest is empty where the file cannot be read.
+/// Reads a file with a role in its source. The digest is empty if the file cannot be read.
 pub(crate) fn file(head: &Head, role: Option<&'static str>, load: &mut Load, rows: impl FnOnce(&mut Load)) {
     load.begin(FileRead {
         path: head.relative.clone(),

@@ -1,4 +1,4 @@
-//! Which source a folder or file is.
+//! Recognition of the source of a folder or file.
 
 use std::path::Path;
 
@@ -6,12 +6,13 @@ use crate::head::{Head, heads};
 use crate::source::Source;
 use crate::sources::sources;
 
-/// Which source a folder or file is, by what it holds.
+/// Returns the source of a folder or file, recognised by content.
 pub fn recognise(path: &Path) -> Option<&'static Source> {
     Some(choose(&heads(path).ok()?.0)?.0)
 }
 
-/// The source that claims the most files, and what each file is to it. Of equals the one that is listed first.
+/// Returns the source that claims the most files, and the role of each file. On a tie the one listed first is
+/// chosen.
 pub(crate) fn choose(heads: &[Head]) -> Option<(&'static Source, Vec<Option<&'static str>>)> {
     let mut best: Option<(&'static Source, Vec<Option<&'static str>>, usize)> = None;
     for source in sources() {

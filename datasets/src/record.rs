@@ -1,19 +1,19 @@
-//! One record of a delimited file: its fields in one buffer, by place.
+//! Record of a delimited file: its fields in one buffer, by index.
 
 use std::ops::Range;
 
 use memchr::{memchr, memchr_iter};
 
-/// The fields of a record.
+/// Fields of a record.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Record {
     text: String,
-    /// Where each field lies in the text.
+    /// Range of each field in the text.
     fields: Vec<Range<usize>>,
 }
 
 impl Record {
-    /// Splits at the delimiter, RFC 4180 quotes undone. False where a quote stays open at the end.
+    /// Splits at the delimiter and removes RFC 4180 quotes. Returns false if a quote is open at the end.
     pub(crate) fn split(&mut self, line: &str, delimiter: &str) -> bool {
         if memchr(b'"', line.as_bytes()).is_none() {
             self.split_plain(line, delimiter);
@@ -50,7 +50,7 @@ impl Record {
                     None => break,
                 }
             }
-            // What follows a closing quote up to the delimiter belongs to the field, as spreadsheets read it.
+            // Text between a closing quote and the delimiter belongs to the field, as in spreadsheets.
             match rest.split_once(delimiter) {
                 Some((tail, after)) => {
                     self.push(tail);
@@ -64,7 +64,7 @@ impl Record {
         }
     }
 
-    /// Splits at the delimiter; quotes mean nothing.
+    /// Splits at the delimiter without quoting.
     pub(crate) fn split_plain(&mut self, line: &str, delimiter: &str) {
         self.clear();
         self.text.push_str(line);
@@ -82,7 +82,7 @@ impl Record {
         }
     }
 
-    /// Fields of the whole text, between delimiters that begin at some places.
+    /// Splits the whole text at delimiters with these offsets.
     fn cut(&mut self, delimiters: impl Iterator<Item = usize>, wide: usize) {
         let mut start = 0;
         for end in delimiters {
@@ -97,7 +97,7 @@ impl Record {
         self.fields.clear();
     }
 
-    /// The end of a field, of which the text may hold the beginning already.
+    /// Appends the end of a field; the text may hold its start already.
     fn push(&mut self, rest: &str) {
         let start = self.fields.last().map_or(0, |field| field.end);
         self.text.push_str(rest);
@@ -108,10 +108,10 @@ impl Record {
         self.fields.len()
     }
 
-    /// The field at a place, from 0; empty past the end.
+    /// Returns the field at an index, from 0; empty past the end.
     pub(crate) fn at(&self, at: usize) -> &str {
         let field = &self.text[self.fields.get(at).cloned().unwrap_or_default()];
-        // Nearly every field begins and ends with a letter or a digit, and nothing is to be searched.
+        // Nearly every field starts and ends with a visible character and needs no trimming.
         match field.as_bytes() {
             [first, .., last] if first.is_ascii_graphic() && last.is_ascii_graphic() => field,
             _ => field.trim(),

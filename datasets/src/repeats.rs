@@ -1,4 +1,4 @@
-//! Rows of a file that are the same as an earlier one, found when all of them were seen.
+//! Detection of repeated rows of a file, after all rows were read.
 
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
@@ -7,21 +7,21 @@ use crate::digested::{Digested, digest};
 
 type Digests = HashSet<u64, BuildHasherDefault<Digested>>;
 
-/// Shares into which digests are dealt.
+/// Number of partitions of the digests.
 const SHARES: usize = 1 << 8;
-/// How many rows of a file are remembered.
+/// Maximum number of rows of a file that are recorded.
 const REMEMBERED: usize = 20_000_000;
 
-/// The rows of a file, as digests, and where each stands.
+/// Rows of a file as digests, with their lines.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     digests: Vec<u64>,
-    /// From which row on lines are those that follow this one: nearly every line is a row.
+    /// Row and line from which on lines are consecutive: nearly every line is a row.
     lines: Vec<(usize, u64)>,
 }
 
 impl Repeats {
-    /// One more row.
+    /// Adds a row.
     pub(crate) fn add(&mut self, row: &[u8], line: u64) {
         if self.digests.len() < REMEMBERED {
             self.stands(line);
@@ -29,7 +29,7 @@ impl Repeats {
         }
     }
 
-    /// The next row stands in this line.
+    /// Records the line of the next row.
     fn stands(&mut self, line: u64) {
         let row = self.digests.len();
         let follows = self.lines.last().map(|(first, at)| at + (row - first) as u64);
@@ -38,7 +38,7 @@ impl Repeats {
         }
     }
 
-    /// The rows of the part that follows.
+    /// Appends the rows of the following part.
     pub(crate) fn join(&mut self, mut part: Self) {
         let before = self.digests.len();
         part.digests.truncate(REMEMBERED - before);
@@ -47,7 +47,7 @@ impl Repeats {
         self.lines.extend(lines);
     }
 
-    /// The lines of rows that are the same as an earlier one, in order.
+    /// Returns the lines of rows that equal an earlier one, in order.
     pub(crate) fn lines(&self) -> Vec<u64> {
         let twice = self.twice();
         if twice.is_empty() {
@@ -65,10 +65,10 @@ impl Repeats {
         line + (row - first) as u64
     }
 
-    /// Digests that there are more than once. They are dealt into shares, so that those of one, and the table of what was
-    /// seen among them, stay in the processor's cache.
+    /// Returns the digests that occur more than once. They are partitioned, so that each partition and its table fit
+    /// the processor's cache.
     fn twice(&self) -> Digests {
-        // By bits of which a table takes neither its places nor its marks.
+        // Uses bits that a hash table uses neither for slots nor for tags.
         let share = |digest: &u64| (digest >> 40) as usize % SHARES;
         let mut begins = [0; SHARES + 1];
         self.digests.iter().for_each(|digest| begins[share(digest) + 1] += 1);

@@ -1,19 +1,19 @@
-//! A table while it is being read: columns that grow by a row, packed so that millions of rows fit.
+//! Table during loading: columns that grow by rows, packed so that millions of rows fit.
 //!
-//! A column grows only when it gets a value; what lies between is null. Equal texts are held once ([`Dictionary`]), until
-//! too few are equal.
+//! A column grows only when it receives a value; gaps are null. Equal texts are stored once ([`Dictionary`]), until too
+//! few are equal.
 
 use crate::columns::{Cells, Column, Columns};
 use crate::labels::Dictionary;
 use crate::packed::Packed;
 use crate::table::{Kind, Table};
 
-/// The most rows a table takes; what comes after is counted as lost.
+/// Maximum rows of a table; further ones are counted as lost.
 pub const MAX_ROWS: usize = 50_000_000;
 
 #[derive(Debug)]
 enum Growing {
-    /// NaN where absent.
+    /// Values, NaN if absent.
     Numbers(Vec<f64>),
     Labels(Dictionary),
     Texts(Packed),
@@ -27,7 +27,7 @@ impl Growing {
         }
     }
 
-    /// For so many rows that follow these.
+    /// Creates a column for the next `rows` rows.
     fn part(&mut self, rows: usize) -> Self {
         match self {
             Self::Numbers(values) if !values.is_empty() => Self::Numbers(Vec::with_capacity(rows)),
@@ -36,7 +36,7 @@ impl Growing {
         }
     }
 
-    /// One like this without a row.
+    /// Creates an empty column of the same kind.
     fn empty(&self) -> Self {
         Self::new(match self {
             Self::Numbers(_) => Kind::Number,
@@ -60,7 +60,7 @@ impl Growing {
         }
     }
 
-    /// Adds the rows of another column of the same kind.
+    /// Appends the rows of another column of the same kind.
     fn join(&mut self, behind: Self) {
         match (&mut *self, behind) {
             (Self::Numbers(values), Self::Numbers(behind)) => values.extend(behind),
@@ -75,12 +75,12 @@ impl Growing {
                 texts.join(behind.texts());
                 *self = Self::Texts(texts);
             }
-            // A column is of one kind.
+            // Both columns have the same kind.
             (Self::Numbers(_), _) | (_, Self::Numbers(_)) => {}
         }
     }
 
-    /// A dictionary that is larger than the texts themselves is one no longer.
+    /// Replaces a dictionary that is larger than its texts.
     fn drop_useless(&mut self) {
         if let Self::Labels(labels) = self
             && labels.is_useless()
@@ -99,12 +99,11 @@ impl Growing {
     }
 }
 
-/// A growing table.
 #[derive(Debug)]
 pub(crate) struct Rows {
     columns: Vec<(String, Growing)>,
     count: usize,
-    /// Which column each value of the last row went to: a source names them in the same order in every row.
+    /// Column of each value of the last row: a source sets values in the same order in every row.
     order: Vec<usize>,
 }
 
@@ -120,7 +119,7 @@ impl Rows {
         }
     }
 
-    /// For so many rows that follow these, to be [joined](Self::join) with them.
+    /// Creates a table for the next `rows` rows, to be [joined](Self::join) to this one.
     pub(crate) fn part(&mut self, rows: usize) -> Self {
         let columns = self.columns.iter_mut();
         Self {
@@ -134,13 +133,13 @@ impl Rows {
         self.count
     }
 
-    /// Begins a row, all null.
+    /// Starts a row; all its values are null.
     pub(crate) fn row(&mut self) -> Row<'_> {
         self.count += 1;
         Row { rows: self, turn: 0 }
     }
 
-    /// The column that a row's value of this turn goes to.
+    /// Returns the column for a row's value number `turn`.
     fn column(&mut self, name: &str, kind: Kind, turn: usize) -> &mut Growing {
         let before = self.order.get(turn).copied();
         let at = match before.filter(|at| self.columns[*at].0 == name) {
@@ -163,7 +162,7 @@ impl Rows {
         at
     }
 
-    /// A column's numbers from a row on are null.
+    /// Sets a column's numbers to null from a row on.
     pub(crate) fn forget(&mut self, name: &str, row: usize) {
         for (_, cells) in self.columns.iter_mut().filter(|(known, _)| known == name) {
             if let Growing::Numbers(values) = cells {
@@ -172,7 +171,7 @@ impl Rows {
         }
     }
 
-    /// Adds the rows of what was read behind this.
+    /// Appends the rows of the following part.
     pub(crate) fn join(&mut self, behind: Self) {
         for (name, cells) in behind.columns.into_iter().filter(|(_, cells)| cells.len() > 0) {
             let at = self.columns.iter().position(|(known, _)| *known == name);
@@ -197,15 +196,15 @@ impl Rows {
     }
 }
 
-/// The row at the end of a table.
+/// Last row of a table.
 pub(crate) struct Row<'a> {
     rows: &'a mut Rows,
-    /// How many values it was given, absent ones too.
+    /// Number of values given so far, absent ones included.
     turn: usize,
 }
 
 impl Row<'_> {
-    /// Sets a number; what is absent or not finite stays null.
+    /// Sets a number; an absent or not finite one is null.
     pub(crate) fn num(mut self, name: &str, value: impl Into<Option<f64>>) -> Self {
         if let Some(value) = value.into().filter(|value| value.is_finite()) {
             let row = self.rows.count - 1;
@@ -222,7 +221,7 @@ impl Row<'_> {
         self
     }
 
-    /// Sets a text; an empty one stays null, and so does one after the first of a column and row.
+    /// Sets a text; an empty one is null, and only the first text of a column and row is retained.
     pub(crate) fn text(mut self, name: &str, value: &str) -> Self {
         if !value.is_empty() {
             let row = self.rows.count - 1;

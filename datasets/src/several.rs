@@ -1,4 +1,4 @@
-//! A folder of data sets: which of its folders is which source.
+//! Folders that contain several data sets.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,17 +8,16 @@ use std::path::{Path, PathBuf};
 use crate::recognise::recognise;
 use crate::source::Source;
 
-/// A folder and what it is by itself.
+/// Folder with its own source.
 #[derive(Debug, Clone)]
 pub struct Inside {
-    /// Where it lies.
     pub path: PathBuf,
-    /// Its source; none where it holds nothing that is known here.
+    /// Source; `None` if it contains no known file.
     pub source: Option<&'static Source>,
 }
 
-/// The folders directly below this one, sorted, where they are data sets of at least two sources; else none: folders of
-/// one source are parts of one data set, and a file is one.
+/// Returns the folders directly below this one, sorted, if they are data sets of at least two sources. Otherwise
+/// returns none: folders of one source are parts of one data set, and a file is a data set.
 pub fn several(path: &Path) -> io::Result<Vec<Inside>> {
     if !path.is_dir() {
         return Ok(Vec::new());

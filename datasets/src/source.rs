@@ -1,42 +1,42 @@
-//! What is known of one published data set or one file format, and how its files are read.
+//! Description of a published data set or a file format, with its reader.
 
 use crate::head::Head;
 use crate::input::Input;
 use crate::load::Load;
 use crate::provenance::Population;
 
-/// A data set or format that is known here.
+/// Known data set or format.
 pub struct Source {
-    /// Its name in commands.
+    /// Name in commands.
     pub name: &'static str,
-    /// One line about it.
+    /// Title in one line.
     pub title: &'static str,
-    /// Under which terms it is published.
+    /// Licence of the publication.
     pub licence: &'static str,
-    /// Whom to cite.
+    /// Publication to cite.
     pub citation: &'static str,
-    /// Where it comes from.
+    /// Origin of the files.
     pub home: &'static str,
-    /// How its times are counted.
+    /// Description of its clock.
     pub clock: &'static str,
-    /// What to mind when figures are drawn from it.
+    /// Pitfalls in the interpretation of figures.
     pub traps: &'static [&'static str],
-    /// A file to begin with, where its owner has to write one.
+    /// Template of a file that the owner must write, if any.
     pub example: &'static str,
-    /// How many there were in all, where the publication states it and no file does.
+    /// Total number of nodes or devices, if only the publication states it.
     pub(crate) population: Option<Population>,
-    /// What this file is to the source, by its content.
+    /// Returns the role of a file in the source, by content.
     pub(crate) role: fn(&Head) -> Option<&'static str>,
-    /// Whether all files together are this source.
+    /// Returns true if all files together belong to this source.
     pub(crate) sign: fn(&[&Head]) -> bool,
-    /// Reads one file of a role.
+    /// Reads one file with a role.
     pub(crate) read: fn(&'static str, &Head, &mut Input, &mut Load),
-    /// What can be said only after the last file.
+    /// Runs after the last file.
     pub(crate) finish: fn(&mut Load),
 }
 
 impl Source {
-    /// What stands where a source says nothing else.
+    /// Default values of a source.
     pub(crate) const PLAIN: Self = Self {
         name: "",
         title: "",

@@ -1,32 +1,31 @@
-//! The eight canonical tables and their columns.
+//! Canonical tables and their columns.
 
 use serde::Serialize;
 
-/// What a column holds.
+/// Type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A double, null where absent. Times are seconds in the data set's own clock.
+    /// Double, null if absent. Times are seconds in the data set's own clock.
     Number,
-    /// UTF-8 text, null where absent.
+    /// UTF-8 text, null if absent.
     Text,
 }
 
-/// A canonical table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Table {
-    /// One row a job, as the scheduler accounts it.
+    /// One row a job, from the scheduler's accounting.
     Jobs,
-    /// One row a try of a job, or a step of it.
+    /// One row an attempt of a job, or a step of it.
     Attempts,
-    /// One row a node (or device, where the source counts devices) of an inventory.
+    /// One row a node (or device, if the source counts devices) of an inventory.
     Nodes,
     /// One row a failure, as published: events, not incidents.
     Failures,
     /// One row an interval in which a node was up or down.
     Outages,
-    /// From this time on so many nodes were available.
+    /// One row a change of the number of available nodes, valid from its time on.
     Capacity,
     /// One row a measured or tabulated value.
     Samples,
@@ -43,7 +42,7 @@ const fn text(name: &'static str) -> (&'static str, Kind) {
 }
 
 impl Table {
-    /// All of them, in the order in which they are listed.
+    /// All tables, in listing order.
     pub const ALL: [Self; 8] = [
         Self::Jobs,
         Self::Attempts,
@@ -55,7 +54,7 @@ impl Table {
         Self::Events,
     ];
 
-    /// Its name in commands and folders.
+    /// Returns the name in commands and folders.
     pub fn name(self) -> &'static str {
         match self {
             Self::Jobs => "jobs",
@@ -69,12 +68,12 @@ impl Table {
         }
     }
 
-    /// The table of this name.
+    /// Returns the table of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|table| table.name() == name)
     }
 
-    /// Its canonical columns. A source may add more, whose names begin with `x_`.
+    /// Returns the canonical columns. A source may add more, with names that begin with `x_`.
     pub fn columns(self) -> &'static [(&'static str, Kind)] {
         const JOBS: &[(&str, Kind)] = &[
             text("job"),
@@ -148,7 +147,7 @@ impl Table {
         }
     }
 
-    /// The columns that hold times, for the window.
+    /// Returns the columns of times, for the window.
     pub(crate) fn times(self) -> &'static [&'static str] {
         match self {
             Self::Jobs => &["submit", "start", "end"],
@@ -159,7 +158,7 @@ impl Table {
         }
     }
 
-    /// The columns that a row is of little use without: when and where, or whose.
+    /// Returns the columns without which a row has little use: time and place, or owner.
     pub(crate) fn needed(self) -> &'static [&'static str] {
         match self {
             Self::Jobs | Self::Attempts => &["job"],
@@ -172,7 +171,7 @@ impl Table {
         }
     }
 
-    /// The columns where what a row tells of begins, where it ends, and how many seconds it lasts.
+    /// Returns the columns with the start, the end and the length in seconds of a row's span.
     pub(crate) fn span(self) -> [&'static str; 3] {
         match self {
             Self::Failures => ["time", "end", "repair_s"],
@@ -181,12 +180,12 @@ impl Table {
         }
     }
 
-    /// Whether this column holds a time.
+    /// Returns true if this column holds a time.
     pub fn is_time(self, column: &str) -> bool {
         self.times().contains(&column) || (self == Self::Nodes && matches!(column, "installed" | "removed"))
     }
 
-    /// The column in whose order a log of this kind is written; accounting files have none.
+    /// Returns the column by which a log of this kind is ordered; accounting files have none.
     pub(crate) fn ordered_by(self) -> Option<&'static str> {
         match self {
             Self::Failures | Self::Capacity | Self::Samples | Self::Events => Some("time"),

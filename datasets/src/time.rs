@@ -1,9 +1,9 @@
-//! Times as the sources write them, as seconds. A wall clock without an offset is counted as if it were UTC.
+//! Parsing of the sources' time formats to seconds. A wall clock without an offset counts as UTC.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// Seconds since 1970 of a civil time read as UTC.
+/// Returns the seconds since 1970 of a civil time read as UTC.
 fn seconds(date: (i16, i8, i8), time: (i8, i8, i8), fraction: f64) -> Option<f64> {
     let civil = DateTime::new(date.0, date.1, date.2, time.0, time.1, time.2, 0).ok()?;
     let stamp = civil.to_zoned(TimeZone::UTC).ok()?.timestamp();
@@ -17,7 +17,7 @@ fn fraction(text: &str) -> Option<f64> {
     format!("0.{text}").parse().ok()
 }
 
-/// `H:MM`, `HH:MM:SS`, with a fraction behind `.` or `,`.
+/// Parses `H:MM` or `HH:MM:SS`, with a fraction after `.` or `,`.
 fn clock(text: &str, separator: char) -> Option<((i8, i8, i8), f64)> {
     let mut parts = text.splitn(3, separator);
     let (hour, minute) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -40,7 +40,8 @@ fn date(text: &str, separator: char) -> Option<(i16, i8, i8)> {
     Some(date)
 }
 
-/// Seconds east of UTC: `Z`, `UTC`, `-0500`, `+08:00`, `+08`, `PST`, `PDT` and the other American zones.
+/// Parses seconds east of UTC: `Z`, `UTC`, `-0500`, `+08:00`, `+08`, `PST`, `PDT` and the other American
+/// zones.
 fn offset(text: &str) -> Option<i32> {
     match text {
         "Z" | "UTC" | "GMT" => return Some(0),
@@ -68,7 +69,7 @@ fn offset(text: &str) -> Option<i32> {
     (hours < 24 && minutes < 60).then_some(sign * (hours * 3600 + minutes * 60))
 }
 
-/// An ISO 8601 time with `T` or a blank; what it says of its offset, if it says anything.
+/// Parses an ISO 8601 time with `T` or a blank; returns it with its offset, if any.
 pub(crate) fn iso(text: &str) -> Option<(f64, Option<i32>)> {
     let text = text.trim();
     let (day, rest) = text.split_once(['T', ' '])?;
@@ -86,14 +87,14 @@ pub(crate) fn iso(text: &str) -> Option<(f64, Option<i32>)> {
     }
 }
 
-/// `2013-01-02 03:04:05` without an offset.
+/// Parses `2013-01-02 03:04:05` without an offset.
 pub(crate) fn wall(text: &str) -> Option<f64> {
     iso(text)
         .filter(|(_, offset)| offset.is_none())
         .map(|(seconds, _)| seconds)
 }
 
-/// `M/D/YYYY H:MM`.
+/// Parses `M/D/YYYY H:MM`.
 pub(crate) fn american(text: &str) -> Option<f64> {
     let (day, rest) = text.trim().split_once(' ')?;
     let mut parts = day.splitn(3, '/');
@@ -102,7 +103,7 @@ pub(crate) fn american(text: &str) -> Option<f64> {
     seconds((parts.next()?.parse().ok()?, month, day), time, fraction)
 }
 
-/// `2005-06-05-01.55.06.697467`, as Blue Gene writes it.
+/// Parses `2005-06-05-01.55.06.697467`, the format of Blue Gene.
 pub(crate) fn blue_gene(text: &str) -> Option<f64> {
     let (day, rest) = (text.get(..10)?, text.get(10..)?.strip_prefix('-')?);
     let (time, fraction) = clock(rest, '.')?;
@@ -117,7 +118,7 @@ fn month(name: &str) -> Option<i8> {
     i8::try_from(at + 1).ok()
 }
 
-/// `Sun Feb 23 16:24:18 2025`, or `Feb 25 2025 13:59:45`.
+/// Parses `Sun Feb 23 16:24:18 2025`, or `Feb 25 2025 13:59:45`.
 pub(crate) fn words(text: &str) -> Option<f64> {
     let mut words: Vec<&str> = text.split_ascii_whitespace().collect();
     if month(words.first()?).is_none() {
@@ -136,9 +137,9 @@ pub(crate) fn words(text: &str) -> Option<f64> {
     )
 }
 
-/// A clock's time as a date, where it counts from 1970 and not from a zero of its own.
+/// Formats a time as a date, if its clock counts from 1970 and not from a zero of its own.
 pub fn date_of(seconds: f64) -> Option<String> {
-    // 1973: no trace of a machine that is told here begins earlier, and none with its own zero lasts as long.
+    // From 1973 on: no known trace starts earlier, and none with its own zero lasts as long.
     let counts = (1e8..1e11).contains(&seconds);
     let stamp = jiff::Timestamp::from_second(seconds.floor() as i64)
         .ok()
@@ -151,7 +152,7 @@ pub fn date_of(seconds: f64) -> Option<String> {
     )
 }
 
-/// Nanoseconds since 1970 as ISO 8601, with a `Z` where they are an instant.
+/// Formats nanoseconds since 1970 as ISO 8601, with a `Z` for an instant.
 pub(crate) fn written(nanos: i128, instant: bool) -> Option<String> {
     let stamp = jiff::Timestamp::from_nanosecond(nanos).ok()?;
     Some(match instant {
@@ -160,7 +161,7 @@ pub(crate) fn written(nanos: i128, instant: bool) -> Option<String> {
     })
 }
 
-/// A zone: a POSIX rule (`EST5EDT,M3.2.0,M11.1.0`), an offset (`+08:00`), or `UTC`.
+/// Parses a zone: a POSIX rule (`EST5EDT,M3.2.0,M11.1.0`), an offset (`+08:00`), or `UTC`.
 pub(crate) fn zone(text: &str) -> Option<TimeZone> {
     if let Some(seconds) = offset(text) {
         return jiff::tz::Offset::from_seconds(seconds).ok().map(TimeZone::fixed);
@@ -168,7 +169,7 @@ pub(crate) fn zone(text: &str) -> Option<TimeZone> {
     TimeZone::posix(text).ok()
 }
 
-/// The instant of a wall clock time in a zone, and whether the clock showed that time twice or never.
+/// Returns the instant of a wall clock time in a zone, and true if the clock showed that time twice or never.
 pub(crate) fn in_zone(wall: f64, zone: &TimeZone) -> Option<(f64, bool)> {
     let whole = jiff::Timestamp::from_second(wall.floor() as i64).ok()?;
     let civil = TimeZone::UTC.to_datetime(whole);

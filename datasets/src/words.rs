@@ -1,7 +1,7 @@
-//! One set of words for the end of a job, whatever a scheduler calls it.
+//! Canonical job states for the state names of all schedulers.
 
-/// The canonical state of a raw one: `completed`, `failed`, `cancelled`, `timeout`, `node_fail`, `out_of_memory`,
-/// `preempted`, `running` (it has not ended and holds nodes), `pending`, or `other` for what means none of these.
+/// Maps a state to its canonical name: `completed`, `failed`, `cancelled`, `timeout`, `node_fail`,
+/// `out_of_memory`, `preempted`, `running` (not ended, holds nodes), `pending`, or `other` for any other state.
 pub(crate) fn state(raw: &str) -> &'static str {
     // `CANCELLED by 1000`, `CANCELLED+`.
     let word = raw.split([' ', '+']).next().unwrap_or("").to_ascii_uppercase();

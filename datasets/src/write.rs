@@ -1,4 +1,4 @@
-//! Tables on their way out: a folder of Parquet a table, or one table as CSV, JSON lines or Parquet.
+//! Writing of tables: all as a folder of Parquet, or one as CSV, JSON lines or Parquet.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -12,20 +12,20 @@ use crate::error::Error;
 use crate::sources::imported::Beside;
 use crate::table::Table;
 
-/// In what form a table is written.
+/// Output format of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// RFC 4180 with a header, null as an empty field.
     Csv,
     /// One JSON object a line, null as null.
     Jsonl,
-    /// Parquet of doubles and UTF-8 strings, packed with Snappy.
+    /// Parquet of doubles and UTF-8 strings, compressed with Snappy.
     Parquet,
 }
 
 impl Dataset {
-    /// Writes every table as `table=NAME/part-0.parquet` below a folder; what was written. A table that an earlier import
-    /// left there is replaced.
+    /// Writes every table as `table=NAME/part-0.parquet` below a folder; returns the written paths. A table of an
+    /// earlier import is replaced.
     pub fn import(&self, folder: &Path) -> Result<Vec<PathBuf>, Error> {
         let mut written = Vec::new();
         for table in self.tables.keys() {
@@ -36,7 +36,7 @@ impl Dataset {
                 what,
             };
             fs::create_dir_all(&inside).map_err(|problem| refused(problem.to_string()))?;
-            // Written beside and renamed: a reader sees the old file or the new one.
+            // Written under a temporary name and renamed, so that readers find the old or the new file.
             let beside = inside.join(".part-0.parquet.new");
             let file = File::create(&beside).map_err(|problem| refused(problem.to_string()))?;
             columnar::write(&self.collect(*table)?, self.beside(), BufWriter::new(file)).map_err(refused)?;
@@ -61,14 +61,14 @@ impl Dataset {
         })
     }
 
-    /// What a table cannot say of itself.
+    /// Returns the metadata stored beside the rows of a table.
     fn beside(&self) -> String {
         let population = self.population.map(|all| (all.count, all.unit.to_owned()));
         let window = self.window;
         Beside { population, window }.to_string()
     }
 
-    /// A table in memory.
+    /// Collects a table into memory.
     fn collect(&self, table: Table) -> Result<DataFrame, Error> {
         self.frame(table)?.collect().map_err(refused(table, "*"))
     }

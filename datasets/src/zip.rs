@@ -1,4 +1,5 @@
-//! The one file of a zip archive, as a stream. Absent: ZIP64, encryption, archives of many files.
+//! Reader of a zip archive with one file, as a stream. Absent: ZIP64, encryption, archives of many
+//! files.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -18,10 +19,10 @@ fn u32_at(bytes: &[u8], at: usize) -> io::Result<u64> {
     Ok(u16_at(bytes, at)? as u64 | (u16_at(bytes, at + 2)? as u64) << 16)
 }
 
-/// The first entry that is a file and none that a Macintosh added.
+/// Opens the first entry that is a file and was not added by macOS.
 pub(crate) fn only_file(mut file: File) -> io::Result<Box<dyn Read>> {
     let length = file.seek(SeekFrom::End(0))?;
-    // The directory is last, behind it a comment of at most 64 KiB.
+    // The directory is last, followed by a comment of at most 64 KiB.
     let tail_length = length.min(22 + 65_535);
     file.seek(SeekFrom::Start(length - tail_length))?;
     let mut tail = Vec::new();

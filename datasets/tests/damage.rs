@@ -1,5 +1,5 @@
-//! Damaged input of every source: whatever byte is wrong (every fourth is tried), reading ends with values and problems, never with a panic, and
-//! rows are not invented.
+//! Damaged input of every source: for any wrong byte (every fourth is tried), reading ends with values and problems,
+//! never with a panic, and no rows are invented.
 
 use std::fs;
 
@@ -25,7 +25,7 @@ const FILES: &[&str] = &[
     "[2025-04-21T23:31:09.074419] [426] [22b7] [T] [#step] [BEGIN] {\"a\": 1}\n",
 ];
 
-/// What takes the place of each byte, one after the other.
+/// Replacements of each byte, one after the other.
 const WRONG: &[u8] = b"\"\n,\xff";
 
 fn rows(data: &Dataset) -> u64 {

@@ -1,4 +1,4 @@
-//! Files of the published schemas as they come from others' hands: what is counted, what is said, what is never silent.
+//! Foreign files in the published schemas: counted and reported problems, and no silent loss.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn mapped(file: &str, mapping: &str) -> Result<Dataset, Error> {
     open_mapped(&put("file", file), Path::new(&put("map.toml", mapping)))
 }
 
-/// Kinds of problems with how many there are.
+/// Kinds of problems with their number.
 fn problems(data: &Dataset) -> Vec<(&'static str, u64)> {
     data.problems
         .kinds

@@ -1,4 +1,4 @@
-//! The job traces that no one may pass on, and files of one's own: hand-written rows in their published schemas.
+//! Job traces that may not be redistributed, and own files: hand-written rows in their published schemas.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -231,7 +231,7 @@ fn a_cluster_that_does_not_track_gpus_has_an_unknown_number_of_them_and_not_none
         ),
     );
     let data = open(folder.path()).expect("it is known");
-    // One file's cluster tracks them, and there a job without any has 0.
+    // The cluster of one file tracks GPUs, and there a job without any has 0.
     assert_eq!(numbers(&data, Table::Jobs, "gpus"), [Some(0.0), Some(4.0), None, None]);
     let told = &data.problems.kinds["untracked"];
     assert_eq!((told.count, told.rows_lost), (1, 0));
@@ -354,7 +354,7 @@ fn a_mapping_reads_json_lines_and_parquet_and_what_is_exported_comes_back() {
     ));
 }
 
-/// A Parquet file of one column of moments, each a count of its unit, as data frames write them.
+/// A Parquet file of one column of times, each a count of its unit, as data frames write them.
 fn moments(path: &Path, unit: &str, counts: &[i64], packing: Compression) {
     let schema = format!("message table {{ OPTIONAL INT64 when ({unit}); }}");
     let schema = Arc::new(parse_message_type(&schema).expect("a schema"));
@@ -371,7 +371,7 @@ fn moments(path: &Path, unit: &str, counts: &[i64], packing: Compression) {
     writer.close().expect("it is written");
 }
 
-/// pandas writes Snappy, Polars Zstandard, others what they are told.
+/// pandas writes Snappy, Polars Zstandard, others are configurable.
 #[test]
 fn every_usual_packing_of_parquet_is_read() {
     let folder = folder();

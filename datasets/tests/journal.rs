@@ -1,4 +1,4 @@
-//! One's own journal as tables and back: a history of the simulator, whose truth stands in its script.
+//! A controller's journal as tables and back: a history of the simulator with the truth in its script.
 
 use std::fs;
 use std::path::Path;
@@ -56,7 +56,8 @@ fn a_history_of_known_failures_is_counted_right() {
     nodes.truncate(3);
     assert_eq!(nodes, ["node-1", "node-2", "node-3"]);
     assert_eq!(texts(&data, Table::Failures, "x_scope")[3], "process");
-    // Lost nodes were away for 6 s and the time to join; the one with the lost GPU is away still, the killed rank's stayed.
+    // Lost nodes were away for 6 s and the time to join; the one with the lost GPU is still away, that of the killed
+    // rank remained.
     let repairs = numbers(&data, Table::Failures, "repair_s");
     for at in [0, 2] {
         let repair = repairs[at].expect("it came back");
@@ -110,7 +111,7 @@ fn evidence_goes_out_and_comes_back_as_it_was() {
         .collect();
     assert_eq!(written.pieces, got.len() as u64);
     assert!(got.is_sorted_by_key(|evidence| evidence.at));
-    // What ranks report every few steps is in the samples only.
+    // Periodic reports of ranks are in the samples only.
     wanted.retain(|evidence| {
         use rankguard_model::Body;
         !matches!(
@@ -157,7 +158,7 @@ fn one_in_use_is_read_up_to_now_and_one_cut_short_is_a_problem() {
     let told = &data.problems.kinds["in-use"];
     assert_eq!((told.rows_lost, told.first[0].line), (0, held.entries()));
     assert_eq!(data.rows, closed.rows, "all that was written so far");
-    // What its controller writes then is there for the next who looks.
+    // Entries that the controller writes meanwhile are available to the next reader.
     let mut entries = Vec::new();
     held.replay(|stamped| entries.push(stamped)).expect("a sound journal");
     let last = encode(entries.last().expect("entries")).expect("JSON");

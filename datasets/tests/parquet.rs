@@ -1,5 +1,5 @@
-//! Parquet that is damaged: the library that reads the format panics at some damages, and nobody reads of it. A file of
-//! its own, because the hook that counts what is said belongs to the whole process.
+//! Damaged Parquet: the library that reads the format panics on some damage, and no panic message may be printed. A
+//! separate file, because the hook that counts messages is global to the process.
 
 use std::fs;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rankguard_datasets::{Shape, Table, open, open_mapped};
 
-/// Panics that were told to people.
+/// Number of panics with a printed message.
 static PANICS: AtomicU32 = AtomicU32::new(0);
 
 const CAPACITY: &str = "0,add,node1\n5,add,node2\n9,remove,node1\n";

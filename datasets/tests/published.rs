@@ -1,4 +1,4 @@
-//! The real data sets, where they are at hand: rows, problems and populations against what their authors state.
+//! Real data sets, if they are available: rows, problems and populations against those stated by their authors.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Published logs, tables and what other commands read, where they are at hand: counts against what their authors state.
+//! Published logs, tables and inputs of other commands, if available: counts against those stated by their authors.
 
 mod common;
 

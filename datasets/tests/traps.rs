@@ -1,4 +1,4 @@
-//! Bad input and the traps that cut across data sets: what is kept, what is lost, and what is said.
+//! Bad input and pitfalls common to data sets: retained, lost and reported rows.
 
 use std::fs;
 use std::io::Write;
@@ -96,7 +96,8 @@ fn times_with_and_without_an_offset_in_one_file_are_told() {
     );
     let data = rankguard_datasets::open_mapped(&file, &mapping).expect("a mapping");
     let times = data.f64s(Table::Events, "time").expect("times");
-    // Noon in UTC, the same with another offset, and eight in the morning of New York, where summer had begun that day.
+    // Noon in UTC, the same with another offset, and eight in the morning of New York, where daylight saving time had
+    // begun that day.
     assert_eq!(times[..3], [Some(1_710_072_000.0); 3]);
     let mixed = &data.problems.kinds["mixed-offsets"];
     assert_eq!((mixed.count, mixed.rows_lost, mixed.first[0].line), (2, 0, 4));
@@ -120,7 +121,7 @@ fn a_zstandard_file_that_is_cut_short_gives_what_came_before() {
     assert_eq!(data.problems.count("truncated"), 1);
 }
 
-/// "Unicode text" of a spreadsheet, in either order of bytes, and packed.
+/// "Unicode text" of a spreadsheet, in both byte orders, and compressed.
 #[test]
 fn utf_16_is_read_as_what_it_says() {
     let text = format!(
@@ -138,7 +139,7 @@ fn utf_16_is_read_as_what_it_says() {
         assert_eq!((&data.rows, data.problems.rows_lost()), (&wanted.rows, 0));
         assert_eq!(data.problems.count("encoding"), 0);
     }
-    // Half a character at the end is one letter that nobody knows, and the row is there.
+    // Half a character at the end is one unknown letter, and the row is present.
     assert_eq!(read(&little[..little.len() - 3]).rows, wanted.rows);
 }
 
@@ -152,7 +153,7 @@ fn problems_are_told_a_hundred_times_and_counted_without_end() {
 #[test]
 fn a_gzip_that_is_cut_short_gives_what_came_before() {
     let mut text = DISKS.to_owned();
-    // Digits that do not repeat, so that the packed stream is long enough to be cut in its middle.
+    // Digits that do not repeat, so that the compressed stream is long enough to be cut in its middle.
     for row in 0..20_000_u32 {
         text.push_str(&disk("2019-01-01T00:00:00-0500", row.wrapping_mul(2_654_435_761)));
     }

@@ -1,5 +1,5 @@
-//! Any text as a file that a person adds to the catalogue: mistakes that name their place, or a catalogue that a matcher
-//! can be made of and that finds the example of every added signature. Never a panic.
+//! Fuzzes catalogue files: any text gives mistakes with their place, or a catalogue with a working matcher that matches
+//! the example of every added signature. Never a panic.
 
 #![no_main]
 
@@ -24,12 +24,13 @@ fuzz_target!(|data: &[u8]| {
             return;
         }
     };
-    // A matcher of all signatures takes most of a second in this build; without a new one it is the built-in one.
+    // Building a matcher of all signatures takes most of a second here; without a new signature it equals the built-in
+    // one.
     if !text.contains("signature") {
         return;
     }
     let matcher = Matcher::new(&catalogue);
-    // What was added comes last; an entry that replaces a built-in one stands in its place.
+    // Added signatures come last; an entry that replaces a built-in one has its position.
     let known = Catalogue::builtin().signatures().len();
     for signature in catalogue.signatures().iter().skip(known).take(4) {
         let source = signature.sources.first().copied().unwrap_or(Source::JobLog);
@@ -42,8 +43,8 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Whether a text is as lines are after cleaning. The scanner leaves out letters and digits beyond ASCII that stand for
-/// ASCII ones, and control characters beside a word: an example with them passes the loader and is not found.
+/// Returns true if a text has the form of a cleaned line. The scanner drops letters and digits beyond ASCII that stand
+/// for ASCII ones, and control characters beside a word: an example with them passes the loader and is not matched.
 fn is_plain(text: &str) -> bool {
     text.len() <= LINE_LIMIT && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }

@@ -1,5 +1,5 @@
-//! Any bytes as a pickle that may ask for objects, and as the table of contents of a PyTorch checkpoint: an error that says
-//! why, or values. Nothing is executed, nothing panics, and memory is linear in the bytes (RG-11).
+//! Fuzzes pickles with objects, and the table of contents of a PyTorch checkpoint: any bytes give an error with its
+//! cause, or values. Nothing is executed, nothing panics, and memory is linear in the bytes (RG-11).
 
 #![no_main]
 
@@ -10,7 +10,8 @@ use rankguard_pickle::{Limits, Objects};
 fuzz_target!(|data: &[u8]| {
     let limits = Limits::default();
     match rankguard_pickle::read(data, &limits, Objects::Describe) {
-        // An opcode makes at most four values: INST names a class in two lines, and its arguments, and an object of both.
+        // An opcode makes at most four values: INST names a class in two lines, and its arguments, and an object of
+        // both.
         Ok(read) => assert!(read.tree.count() <= 4 * data.len() + 3),
         Err(error) => assert!(!error.to_string().is_empty()),
     }

@@ -1,12 +1,12 @@
-//! Any bytes as a file of a checkpoint, and any text as the body of an index or a manifest: an error that says why, or a
-//! description that does not contradict itself, is the same when it was written again, and loads as what it describes (RG-11).
+//! Fuzzes files of a checkpoint, and the bodies of an index or a manifest: any input gives an error with its cause, or
+//! a consistent description that is unchanged by a round trip and loads as described (RG-11).
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use rankguard_checkpoint_format::{ChunkDigest, Digest, Manifest, ShardIndex, TensorBox, plan};
 
-/// What a fuzzer may ask for before its answer is only a matter of time.
+/// Limits above which an input only costs time.
 const CHUNKS_MAX: u32 = 4096;
 const BYTES_MAX: u64 = 1 << 20;
 
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     as_file(data);
     sealed("rankguard-shard-index", data);
     sealed("rankguard-manifest", data);
-    // Digests are nothing that a fuzzer finds: an index with the right ones.
+    // A fuzzer cannot find digests, so build an index with the right ones.
     if let Ok(mut index) = serde_json::from_slice::<ShardIndex>(data) {
         let chunking = rankguard_checkpoint_format::Chunking::new(&index.tensors, index.chunk_bytes);
         if let Some(count) = chunking
@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// The text under a right digest.
+/// Wraps the text with a right digest.
 fn sealed(magic: &str, body: &[u8]) {
     let first = format!("{magic} {}\n", rankguard_checkpoint_format::envelope::VERSION);
     let digest = Digest::of(&[first.as_bytes(), body].concat());
@@ -57,7 +57,7 @@ fn as_file(bytes: &[u8]) {
     }
 }
 
-/// What everything that reads an index relies on.
+/// Checks the invariants that all readers of an index rely on.
 fn is_whole(index: &ShardIndex) {
     let again = ShardIndex::from_bytes(&index.to_bytes());
     assert_eq!(again.as_ref(), Ok(index), "it was written and is another");
@@ -86,7 +86,8 @@ fn is_whole(index: &ShardIndex) {
     }
 }
 
-/// Every wanted byte comes from one place of the image. Tensors of one name may differ in shape: then there is no plan.
+/// Checks that every requested byte comes from one place of the image. Tensors of one name may differ in shape: then
+/// there is no plan.
 fn loads(index: &ShardIndex, wanted: &[TensorBox], bytes: u64) {
     let Ok(mut copies) = plan(wanted, std::slice::from_ref(index)) else {
         return;

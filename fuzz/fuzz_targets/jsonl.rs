@@ -1,5 +1,5 @@
-//! Any line as a case of a file of cases: an error that says what is wrong, or an answer. Every case has one, its quoted
-//! lines are there, and the same case gives the same answer (RG-8, RG-11).
+//! Fuzzes lines of a file of cases: any line gives an error with its cause, or an answer. The answer's quoted lines
+//! exist, and the same case gives the same answer (RG-8, RG-11).
 
 #![no_main]
 

@@ -1,6 +1,6 @@
-//! Any bytes as a log: no panic, and the block way says what the line way says.
+//! Fuzzes logs: no panic on any bytes, and block-wise and line-wise matching agree.
 //!
-//! The first byte cuts the stream into blocks and picks the collector; the rest is the log.
+//! The first byte cuts the stream into blocks and selects the collector; the rest is the log.
 
 #![no_main]
 
@@ -28,7 +28,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(observation.line_no >= 1 && observation.line_no <= observation.last_line_no);
     }
 
-    // Lines are text; bytes that are none were replaced in their own way above.
+    // Lines are text; bytes that are not UTF-8 were replaced differently above.
     let Ok(text) = std::str::from_utf8(log) else { return };
     let mut by_line = new();
     let mut lines = Vec::new();

@@ -1,5 +1,6 @@
-//! Any bytes as a flight-recorder dump, pickle or JSON: an error that says why, or a dump that can be analysed, alone and
-//! beside others. Nothing is executed, nothing panics, and the same dumps give the same report in any order (RG-8, RG-11).
+//! Fuzzes flight-recorder dumps, pickle or JSON: any bytes give an error with its cause, or a dump that can be
+//! analysed, alone and with others. Nothing is executed, nothing panics, and the same dumps give the same report in any
+//! order (RG-8, RG-11).
 
 #![no_main]
 
@@ -26,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(!alone.lines().is_empty());
     assert!(serde_json::to_string(&alone).is_ok());
 
-    // Two more ranks that say the same, one of them half as much: groups, waits and mismatches across ranks.
+    // Two more ranks with the same content, one of them half as long: groups, waits and mismatches across ranks.
     let first = Dump {
         rank: Some(0),
         ..dump.clone()

@@ -1,4 +1,5 @@
-//! Any bytes as a safetensors file: an error that says why, or tensors that cover the file without hole and overlap (RG-11).
+//! Fuzzes safetensors files: any bytes give an error with its cause, or tensors that cover the file without hole or
+//! overlap (RG-11).
 
 #![no_main]
 

@@ -1,8 +1,8 @@
-//! Any expressions as signatures that a person adds: the scanner, which is made of them, misses no line that they match, and
-//! the block way says what the line way says.
+//! Fuzzes expressions of added signatures: the scanner, which is built from them, misses no line that they match, and
+//! block-wise and line-wise matching agree.
 //!
-//! Blocks are separated by empty lines. Each is an expression, a literal and texts of a line each; the first text that both
-//! fit is the example. Blocks that the loader would refuse for reasons of their own are left out.
+//! Blocks are separated by empty lines. Each is an expression, a literal, and texts of one line each; the first text
+//! that both match is the example. Blocks that the loader would refuse for other reasons are left out.
 
 #![no_main]
 
@@ -13,7 +13,7 @@ use rankguard_faults::{Catalogue, LINE_LIMIT, Matcher, Stream, Triage};
 use rankguard_model::{Source, Timestamp};
 use regex::Regex;
 
-/// Signatures of one input: making a matcher costs far more than trying it.
+/// Maximum number of signatures of one input: building a matcher costs far more than matching.
 const BLOCKS: usize = 8;
 
 struct Block<'t> {
@@ -44,7 +44,7 @@ impl<'t> Block<'t> {
         (!block.texts.is_empty()).then_some(block)
     }
 
-    /// What a signature is to match, said without a scanner.
+    /// Returns true if the signature should match a text, computed without a scanner.
     fn wants(&self, text: &str) -> bool {
         let literal = self.literal.to_ascii_lowercase();
         self.regex.is_match(text) && text.to_ascii_lowercase().contains(&literal)
@@ -62,15 +62,15 @@ impl<'t> Block<'t> {
     }
 }
 
-/// Whether a text is as lines are after cleaning. The scanner leaves out letters and digits beyond ASCII that stand for
-/// ASCII ones, and control characters beside a word.
+/// Returns true if a text has the form of a cleaned line. The scanner drops letters and digits beyond ASCII that stand
+/// for ASCII ones, and control characters beside a word.
 fn is_plain(text: &str) -> bool {
     text.len() <= LINE_LIMIT && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
 fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    // These would end the literal string of the file below, or are none of TOML's.
+    // These would end the literal string of the file below, or are not valid TOML.
     if text.contains("'''") || text.bytes().any(|byte| byte == 0x7f || byte < b' ' && byte != b'\n') {
         return;
     }

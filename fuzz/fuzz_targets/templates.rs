@@ -1,14 +1,14 @@
-//! Any lines through the miner: no line is lost, bounds hold, and a division over nodes that are merged in any order gives
-//! the same profile (RG-8, RG-11). What begins with `{` is also read as a written profile.
+//! Fuzzes the template miner: no line is lost, limits hold, and a division over nodes that are merged in any order
+//! gives the same profile (RG-8, RG-11). Input that begins with `{` is also read as a written profile.
 //!
-//! The first byte chooses the bounds and how lines fall on streams and nodes; the rest is the log.
+//! The first byte selects the limits and the assignment of lines to streams and nodes; the rest is the log.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use rankguard_templates::{Limits, Miner, Profile, compare, families};
 
-/// Small bounds, so that nodes of the tree overflow; enough templates, so that the tree as a whole does not.
+/// Small limits, so that nodes of the tree overflow; enough templates, so that the tree as a whole does not.
 const NARROW: Limits = Limits {
     line_bytes: 128,
     tokens: 8,
@@ -20,7 +20,7 @@ const NARROW: Limits = Limits {
     example_bytes: 40,
 };
 
-/// Bounds that any log breaks.
+/// Limits that any log exceeds.
 const TIGHT: Limits = Limits {
     templates: 1,
     tokens: 4,
@@ -48,8 +48,7 @@ fn mine(run: &str, limits: Limits, log: &[u8], wants: impl Fn(usize) -> bool, st
     profile
 }
 
-/// The check that a reader makes, with room for a word of one byte that became `<+>`: it makes a text that was as long as
-/// allowed longer by two bytes.
+/// Runs the check of a reader, with room for a word of one byte that became `<+>`, which lengthens a text by two bytes.
 fn checked(profile: &Profile) {
     let mut wide = profile.clone();
     wide.limits.template_bytes += 2 * wide.limits.tokens;
@@ -121,7 +120,7 @@ fuzz_target!(|data: &[u8]| {
     );
 });
 
-/// A profile that somebody else wrote: refused, or as good as one of ours. Its counts are its own affair.
+/// Checks a foreign profile: it is refused, or behaves like one of ours. Its counts are not checked.
 fn written(data: &[u8]) {
     let Ok(profile) = serde_json::from_slice::<Profile>(data) else {
         return;

@@ -1,9 +1,9 @@
-//! Any bytes as a timing file (Parquet, JSON lines or CSV by their own beginning) and as the file of sizes beside it: a
-//! report with finite numbers, never a panic.
+//! Fuzzes timing files (Parquet, JSON lines or CSV by content) and the file of sizes beside them: a report with finite
+//! numbers, never a panic.
 //!
-//! Parquet is among them. Its library may panic on damaged pages; the reader catches that and makes a problem of it. The
-//! fuzzer's own hook would end the process before, so that a panic out of foreign code while a Parquet file is read is let
-//! pass here; every other one, of this project's code too, still ends the run.
+//! Parquet is included. Its library may panic on damaged pages; the reader catches that and reports a problem. The
+//! fuzzer's own hook would end the process first, so a panic of foreign code while a Parquet file is read is ignored
+//! here; every other one, in this project's code too, still ends the run.
 
 #![no_main]
 
@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 use rankguard_stragglers::{Meta, Report, analyse, read_meta, read_timings};
 
 thread_local! {
-    /// A Parquet file is being read.
+    /// True while a Parquet file is read.
     static FOREIGN: Cell<bool> = const { Cell::new(false) };
 }
 

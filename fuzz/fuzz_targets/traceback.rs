@@ -1,6 +1,6 @@
-//! Tracebacks put together from pieces: whatever the order, each observation is whole and bounded.
+//! Fuzzes tracebacks assembled from pieces: in any order, each observation is complete and bounded.
 //!
-//! Each byte takes one piece of [`PIECES`] or, above them, one byte of text.
+//! Each byte selects one of [`PIECES`] or, above them, one byte of text.
 
 #![no_main]
 

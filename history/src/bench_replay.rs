@@ -1,10 +1,10 @@
-//! `rankguard bench replay`: how much evidence a second goes through matcher and diagnosis on one core.
+//! `rankguard bench replay`: throughput of evidence through matcher and diagnosis on one core.
 //!
-//! Three figures. *Matching*: failing lines, each matched. *Storm*: such lines as evidence, ten a second and each from
-//! another node than the one before, diagnosed: nearly every one opens a case, the most that diagnosis can be asked.
-//! *Events*: a made-up log in which one line in `--marked-every` is a failing one and the others are healthy, through the
-//! same triage that reads live logs and on to diagnosis. Lines are
-//! made while they are read, so that any number of them needs no more memory than one block.
+//! Three figures. *Matching*: failing lines through the matcher. *Storm*: such lines as evidence, ten a second and each
+//! from another node than the previous one, through diagnosis; nearly every one opens a case, which is the worst case.
+//! *Events*: a generated log in which one line in `--marked-every` is a failing one and the others are healthy, through
+//! the triage of live logs and diagnosis. Lines are generated while they are read, so memory is one block for any
+//! number of them.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -24,13 +24,13 @@ use serde::Serialize;
 use crate::bench_studies::{self, StudiesArgs};
 use crate::replay::{Brain, node};
 
-/// Bytes of a block that is made at a time.
+/// Size in bytes of a generated block.
 const BLOCK: usize = 1 << 20;
-/// Lines that the peer counts; its speed hardly depends on it.
+/// Number of lines for the peer; its speed hardly depends on it.
 const PEER_LINES: u64 = 1_000_000;
-/// Failing lines of the storm.
+/// Number of failing lines in the storm.
 const STORM: u64 = 20_000;
-/// What the peer does: the same question, asked as one asks it of a table.
+/// Script of the peer: the same question as a query on a pandas table.
 const PEER: &str = r#"
 import sys, time
 import pandas as pd
@@ -45,52 +45,49 @@ parts["case"] = (parts.groupby("node")["time"].diff().dt.total_seconds().fillna(
 print(len(hits), parts["case"].nunique(), time.perf_counter() - begun)
 "#;
 
-/// `bench`.
+/// Arguments of `rankguard bench`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BenchArgs {
-    /// What to measure
+    /// Benchmark to run
     #[command(subcommand)]
     what: What,
 }
 
-/// `bench ...`.
 #[derive(Debug, Clone, Subcommand)]
 enum What {
-    /// Evidence through matcher and diagnosis on one core
+    /// Measure matcher and diagnosis throughput on one core
     Replay(ReplayArgs),
-    /// The studies beside pandas, answers compared
+    /// Compare the studies with pandas, speed and answers
     Studies(StudiesArgs),
 }
 
-/// `bench replay`.
+/// Arguments of `rankguard bench replay`.
 #[derive(Debug, Clone, Args)]
 struct ReplayArgs {
-    /// Lines of the made-up log
+    /// Number of lines in the generated log
     #[arg(long, value_name = "COUNT", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..=10_000_000_000))]
     events: u64,
-    /// One line in so many tells of a failure
+    /// Number of lines for each failing one
     #[arg(long, value_name = "COUNT", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     marked_every: u64,
-    /// A Python that has pandas
+    /// Python interpreter with pandas
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: PathBuf,
-    /// How to print.
     #[command(flatten)]
     format: FormatArgs,
 }
 
-/// One figure.
 #[derive(Debug, Serialize)]
 struct Figure {
     subject: &'static str,
     lines: u64,
-    /// Lines that a signature knows: what diagnosis is given.
+    /// Lines that a signature matches, which is the input of diagnosis.
     evidence: u64,
     cases: u64,
     seconds: f64,
     lines_per_s: f64,
     evidence_per_s: f64,
-    /// Of the process since it began, bytes, where the system tells.
+    /// Peak memory of the process since its start in bytes, if the system reports it.
     peak_rss_bytes: Option<u64>,
 }
 
@@ -131,7 +128,7 @@ fn replay(args: &ReplayArgs) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-/// Failing lines in turn.
+/// Failing lines, used in turn.
 const FAILURES: [&str; 5] = [
     "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.",
     "NVRM: Xid (PCI:0000:86:00): 48, pid=77, name=python, DBE (double bit error) ECC Error",
@@ -139,7 +136,7 @@ const FAILURES: [&str; 5] = [
     "mlx5_core 0000:17:00.0: Port module event: module 0, Cable error, Power budget exceeded",
     "nvme nvme0: I/O 12 QID 3 timeout, aborting",
 ];
-/// What healthy nodes say.
+/// Lines of healthy nodes, used in turn.
 const HEALTHY: [&str; 4] = [
     "audit: type=1400 apparmor=STATUS operation=profile_load name=docker-default",
     "eth0: renamed from veth1a2b3c4",
@@ -147,7 +144,7 @@ const HEALTHY: [&str; 4] = [
     "perf: interrupt took too long (2504 > 2500), lowering kernel.perf_event_max_sample_rate",
 ];
 
-/// Line `number` of the log that both read: an event a millisecond, a thousand nodes in turn.
+/// Writes line `number` of the log that both sides read: one event a millisecond, a thousand nodes in turn.
 fn write_line(into: &mut Vec<u8>, number: u64, every: u64) {
     let (seconds, millis) = (number / 1_000, number % 1_000);
     let (day, hour, minute) = (seconds / 86_400 % 28 + 1, seconds / 3_600 % 24, seconds / 60 % 60);
@@ -192,7 +189,7 @@ fn evidence(
     }
 }
 
-/// Failing lines, matched.
+/// Measures the matcher on failing lines.
 fn matching(count: u64) -> Figure {
     let matcher = rankguard_faults::Matcher::builtin();
     let begun = Instant::now();
@@ -211,7 +208,7 @@ fn matching(count: u64) -> Figure {
     )
 }
 
-/// Every line is a failure of another node: matched, made evidence, diagnosed.
+/// Measures matching and diagnosis if every line is a failure of another node.
 fn storm(count: u64) -> Figure {
     let catalogue = Catalogue::builtin();
     let mut brain = Brain::new(catalogue);
@@ -225,7 +222,7 @@ fn storm(count: u64) -> Figure {
             continue;
         }
         marked += 1;
-        // Ten a second: a cluster of a thousand nodes on its worst day.
+        // Ten a second: the worst day of a cluster of a thousand nodes.
         let at = Timestamp::from_millis(i64::try_from(number * 100).unwrap_or(i64::MAX));
         brain.observe(&evidence(number, at, None, text.to_owned(), marks), |_, _| cases += 1);
     }
@@ -240,7 +237,7 @@ fn storm(count: u64) -> Figure {
     )
 }
 
-/// A log with a failure now and then.
+/// Measures a log with occasional failures.
 fn log(count: u64, every: u64) -> Figure {
     let mut brain = Brain::new(Catalogue::builtin());
     let mut triage = Triage::new(brain.matcher(), Stream::new(Source::KernelLog));
@@ -253,7 +250,7 @@ fn log(count: u64, every: u64) -> Figure {
             write_line(&mut block, number, every);
             number += 1;
         }
-        // Making the lines is no part of it.
+        // The generation of lines is not measured.
         let begun = Instant::now();
         let mut found = triage.push_block(&block, Timestamp(0));
         if number == count {
@@ -295,7 +292,7 @@ fn figure(subject: &'static str, lines: u64, evidence: u64, cases: u64, seconds:
     }
 }
 
-/// pandas over the first lines of the same log.
+/// Measures pandas on the first lines of the same log.
 fn peer(python: &Path, every: u64) -> Result<Figure, String> {
     let said = |problem: std::io::Error| problem.to_string();
     let path = std::env::temp_dir().join(format!("rankguard-bench-replay-{}.log", std::process::id()));
@@ -333,7 +330,7 @@ fn peer(python: &Path, every: u64) -> Result<Figure, String> {
     }
 }
 
-/// The most memory that a process ever held, where the system tells.
+/// Returns the peak memory of a process in bytes, if the system reports it.
 fn peak_rss(process: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

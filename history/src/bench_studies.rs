@@ -1,7 +1,7 @@
-//! `rankguard bench studies`: the same tables by the studies and by pandas, from the same files, in one run.
+//! `rankguard bench studies`: the same tables through the studies and through pandas, from the same files, in one run.
 //!
-//! Made-up failures and log events of any number, and data sets that a person names, are written as CSV. Both sides read
-//! that file and answer each study once; the answers are compared, number by number, before the times are.
+//! Generated failures and log events of any number, and data sets given on the command line, are written as CSV. Both
+//! sides read that file and run each study; the answers are compared, number by number, before the times are.
 
 mod made_up;
 mod peer;
@@ -24,39 +24,38 @@ use crate::input::Mapping;
 use peer::{Answer, Names};
 use spent::Spent;
 
-/// What no reader can be faster than: all bytes of the file seen once and its lines counted, on one core.
+/// Lower bound of any reader: one pass over the file's bytes that counts lines, on one core.
 const BYTES: &str = "plain bytes";
-/// What both sides do first.
+/// Row of the reading of the table.
 const READ: &str = "read the table";
-/// Reading and all studies, as a person waits for them.
+/// Row of reading plus all studies, the time that a user waits.
 const ALL: &str = "all together";
-/// Times that pandas is to be waited for.
+/// Required speed-up over pandas.
 const AIM: f64 = 20.0;
-/// How far answers may differ, relative: sums are taken in another order, and scipy ends its search early.
+/// Relative tolerance of answers: sums differ in order, and scipy stops its search early.
 const CLOSE: f64 = 1e-9;
 const CLOSE_FITS: f64 = 2e-3;
 
-/// `bench studies`.
+/// Arguments of `rankguard bench studies`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StudiesArgs {
-    /// Made-up failures; half as many log events
+    /// Number of generated failures; half as many log events
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..=40_000_000))]
     failures: u64,
-    /// Data sets besides the made-up one, each a file or folder
+    /// Additional data set, a file or folder; may be repeated
     #[arg(long, value_name = "PATH")]
     data: Vec<PathBuf>,
-    /// A Python that has pandas and scipy
+    /// Python interpreter with pandas and scipy
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: PathBuf,
-    /// How often each is asked; the medians are told
+    /// Number of runs of each measurement; the medians are reported
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=99))]
     times: u64,
-    /// How to print.
     #[command(flatten)]
     format: FormatArgs,
 }
 
-/// One study of one table.
+/// Result of one study on one table.
 #[derive(Debug, Serialize)]
 struct Row {
     data: String,
@@ -64,21 +63,21 @@ struct Row {
     rows: u64,
     #[serde(flatten)]
     spent: Spent,
-    /// Names as texts, as pandas reads them by itself.
+    /// pandas with names as strings, its default.
     pandas: Option<Beside>,
-    /// Names as categories, each held once, as tables do here.
+    /// pandas with names as categories, each stored once, like the tables here.
     categories: Option<Beside>,
 }
 
-/// What pandas took for the same.
+/// Cost of pandas for the same study.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Beside {
     #[serde(flatten)]
     spent: Spent,
-    /// Times that it is waited for, and times that it keeps processors busy.
+    /// Ratio of wall time and of processor time.
     ratio: f64,
     ratio_cpu: f64,
-    /// Whether both gave the same.
+    /// True if both answers are equal within the tolerance.
     equal: bool,
 }
 
@@ -139,7 +138,7 @@ const COLUMNS: &[Column<Row>] = &[
     }),
 ];
 
-/// A folder for the files of one run, gone with it.
+/// Temporary folder of one run, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -206,7 +205,7 @@ pub(crate) fn run(args: &StudiesArgs) -> Result<Exit, CliError> {
     Ok(if differs { Exit::Finding } else { Exit::Fine })
 }
 
-/// Both sides over one file.
+/// Runs both sides on one file.
 fn compare(
     name: &str,
     table: Table,
@@ -261,7 +260,7 @@ fn compare(
     Ok(())
 }
 
-/// Length and lines of a file.
+/// Returns the length and the number of lines of a file.
 fn bytes_and_lines(path: &Path) -> std::io::Result<[f64; 2]> {
     let mut file = std::fs::File::open(path)?;
     let mut block = vec![0; 1 << 18];
@@ -276,7 +275,7 @@ fn bytes_and_lines(path: &Path) -> std::io::Result<[f64; 2]> {
     }
 }
 
-/// Studies that read a table and have a peer.
+/// Returns the studies that read a table and have a peer implementation.
 fn of_table(table: Table) -> &'static [&'static str] {
     match table {
         Table::Failures => &["mix", "mtbf", "repair", "bursts", "correlated", "lemons", "fits"],
@@ -285,14 +284,14 @@ fn of_table(table: Table) -> &'static [&'static str] {
     }
 }
 
-/// A study's cost and the numbers of its answer; none where the data cannot answer it.
+/// Runs a study; returns its cost and the numbers of its answer, or `None` if the data does not suffice.
 fn answer(name: &'static str, data: &Dataset, times: usize) -> Option<(&'static str, Spent, Vec<f64>)> {
     let study = studies().iter().find(|study| study.name == name)?;
     let (outcome, spent) = Spent::on(times, || (study.run)(data, &Options::default()));
     Some((name, spent, values(name, &outcome.ok()?)))
 }
 
-/// The numbers that the peer computes too, in its order.
+/// Returns the numbers that the peer computes too, in its order.
 fn values(name: &str, outcome: &Outcome) -> Vec<f64> {
     let column = |table: usize, at: usize| {
         outcome
@@ -312,7 +311,7 @@ fn values(name: &str, outcome: &Outcome) -> Vec<f64> {
         "correlated" => column(0, 2).collect(),
         "lemons" => column(0, 2).chain(column(1, 1)).collect(),
         "coalesce" => outcome.tables[0].rows.iter().flat_map(|row| row[1..].iter().filter_map(number)).collect(),
-        // The best family stands first; the peer has its own order.
+        // The best family comes first; the peer has a fixed order.
         _ => outcome
             .tables
             .iter()

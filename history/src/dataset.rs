@@ -1,4 +1,4 @@
-//! `rankguard dataset`: what is known of published failure data, and one's own data checked, imported and exported.
+//! `rankguard dataset`: catalogue of published failure data, and check, import and export of any data.
 
 mod check;
 mod export;
@@ -15,27 +15,26 @@ use serde::Serialize;
 
 use crate::input::Mapping;
 
-/// Published failure data and one's own.
+/// Published failure data and your own.
 #[derive(Debug, Args)]
 pub(crate) struct DatasetArgs {
-    /// What to do.
     #[command(subcommand)]
     action: Action,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the data sets and formats that are known here, with licence and citation.
+    /// List the known data sets and formats, with licence and citation.
     Ls(FormatArgs),
-    /// Tell all that is known of one: licence, citation, clock, traps.
+    /// Show one data set or format: licence, citation, clock, pitfalls.
     Info {
-        /// Its name, as `dataset ls` lists it.
+        /// Name from `dataset ls`.
         name: String,
         #[command(flatten)]
         format: FormatArgs,
     },
-    /// Read a folder or file, recognised by what it holds: rows, problems, digests, tables. A folder of data sets is told
-    /// one line each. Exit 1 where rows are lost.
+    /// Read a folder or file, recognised by content, and show rows, problems, digests, tables. A folder of data sets
+    /// gives one line each. Exit 1 if rows are lost.
     Check {
         #[command(flatten)]
         input: Input,
@@ -46,24 +45,25 @@ enum Action {
     Import {
         #[command(flatten)]
         input: Input,
-        /// The folder to write to.
+        /// Output folder.
         #[arg(long)]
         out: PathBuf,
     },
-    /// Read a folder or file and write one of its tables, or its events as evidence that `rankguard replay` reads.
+    /// Read a folder or file and write one of its tables, or its events as evidence for `rankguard replay`.
     Export {
         #[command(flatten)]
         input: Input,
-        /// The table: jobs, attempts, nodes, failures, outages, capacity, samples or events.
+        /// Table to write: jobs, attempts, nodes, failures, outages, capacity, samples or events.
         #[arg(long, required_unless_present = "evidence")]
         table: Option<String>,
-        /// Events, or failures where there are none, as evidence in order of time: JSON lines for `rankguard replay`.
+        /// Write events, or failures if there are none, as evidence in order of time: JSON lines for
+        /// `rankguard replay`.
         #[arg(long, conflicts_with_all = ["table", "shape"])]
         evidence: bool,
-        /// In what form.
+        /// Output format.
         #[arg(long = "as", value_enum, default_value = "csv")]
         shape: As,
-        /// The file to write to; standard output where absent.
+        /// Output file; default: standard output.
         #[arg(long)]
         out: Option<PathBuf>,
     },
@@ -71,10 +71,9 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct Input {
-    /// A folder or a file.
+    /// Folder or file to read.
     #[arg(id = "data", value_name = "PATH")]
     path: PathBuf,
-    /// How to read it.
     #[command(flatten)]
     mapping: Mapping,
 }
@@ -92,7 +91,6 @@ enum As {
     Parquet,
 }
 
-/// Runs the command.
 pub(crate) fn run(args: DatasetArgs) -> Result<Exit, CliError> {
     match args.action {
         Action::Ls(format) => {
@@ -116,7 +114,7 @@ pub(crate) fn run(args: DatasetArgs) -> Result<Exit, CliError> {
     }
 }
 
-/// What is known of a source, for machines.
+/// Description of a source, as JSON.
 #[derive(Serialize)]
 struct Known {
     name: &'static str,
@@ -187,7 +185,7 @@ fn info(name: &str, format: Format) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-/// The columns of a table, with what they hold unless it is text.
+/// Lists the columns of a table, with their type unless it is text.
 fn columns(table: Table) -> String {
     let column = |(name, kind): &(&str, Kind)| match kind {
         _ if table.is_time(name) => format!("{name} (time)"),
@@ -209,7 +207,7 @@ fn import(input: &Input, folder: &Path) -> Result<Exit, CliError> {
     for path in &written {
         out::line(&path.display().to_string());
     }
-    // The tables go on without what was wrong with the data: this is the last that is told of it.
+    // The tables do not contain the problems of the data, so report them here.
     for (kind, group) in &data.problems.kinds {
         out::note(&format!("{kind}: {}, rows lost {}", group.count, group.rows_lost));
     }
@@ -219,7 +217,7 @@ fn import(input: &Input, folder: &Path) -> Result<Exit, CliError> {
     Ok(lost(&data))
 }
 
-/// Whether rows were lost, as an exit.
+/// Returns the exit status: a finding if rows were lost.
 fn lost(data: &Dataset) -> Exit {
     match data.problems.rows_lost() {
         0 => Exit::Fine,

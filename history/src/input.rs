@@ -1,4 +1,4 @@
-//! The data that a command is given: recognised by what it holds, or read as a mapping says.
+//! Data arguments of a command: recognised by content, or read by a mapping.
 
 use std::path::{Path, PathBuf};
 
@@ -6,45 +6,42 @@ use clap::Args;
 use rankguard_console::error::CliError;
 use rankguard_datasets::{Dataset, Error};
 
-/// `--data` and how it is to be read.
+/// Arguments `--data` and `--mapping`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Data {
-    /// A file or folder of data: a controller's journal or state directory, or anything that `rankguard dataset` reads
+    /// File or folder of data: a controller's journal or state directory, or anything that `rankguard dataset` reads
     #[arg(long, value_name = "PATH")]
     pub(crate) data: PathBuf,
-    /// How to read it.
     #[command(flatten)]
     mapping: Mapping,
 }
 
 impl Data {
-    /// Reads it.
     pub(crate) fn open(&self) -> Result<Dataset, CliError> {
         self.mapping.open(&self.data)
     }
 }
 
-/// `--mapping`, beside an argument `data`.
+/// Argument `--mapping`, for commands with an argument `data`.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Mapping {
-    /// A TOML file that says which column of a CSV, JSON-lines or Parquet file is which of a table; `rankguard dataset info
-    /// mapped` shows one
+    /// TOML file that maps the columns of a CSV, JSON-lines or Parquet file to a table; see
+    /// `rankguard dataset info mapped`
     #[arg(id = "mapping", long = "mapping", value_name = "FILE", requires = "data")]
     file: Option<PathBuf>,
 }
 
 impl Mapping {
-    /// Of this file.
+    /// Creates the argument from a file.
     pub(crate) fn of(file: PathBuf) -> Self {
         Self { file: Some(file) }
     }
 
-    /// Whether nobody says what the columns are.
+    /// Returns true if no mapping is given.
     pub(crate) fn is_absent(&self) -> bool {
         self.file.is_none()
     }
 
-    /// Reads a file or folder.
     pub(crate) fn open(&self, path: &Path) -> Result<Dataset, CliError> {
         let opened = match &self.file {
             Some(mapping) => rankguard_datasets::open_mapped(path, mapping),

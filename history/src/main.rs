@@ -1,7 +1,7 @@
-//! The commands that read history: `rankguard dataset | study | replay | simulate`.
+//! Commands on failure history: `rankguard dataset | study | replay | simulate`.
 //!
-//! A binary of its own, which `rankguard` starts from the folder it lies in: these commands stand on polars, and
-//! nothing that keeps a job alive should wait for that to be built (decision 8).
+//! Separate binary, which `rankguard` starts from its own folder: these commands depend on polars, and the build of
+//! programs that keep a job alive must not wait for it (decision 8).
 
 mod bench_replay;
 mod bench_studies;
@@ -20,11 +20,12 @@ use rankguard_console::error::CliError;
 use rankguard_console::exit::Exit;
 use rankguard_console::out;
 
-/// Replays and studies allocate small things by the million, on every core; the system's allocator takes a third of a replay.
+/// Replays and studies allocate small objects by the million, on every core; the system's allocator takes a third of a
+/// replay.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Published failure data and one's own: tables, studies, replay, what-if.
+/// Failure history: tables, studies, replay, what-if.
 #[derive(Debug, Parser)]
 #[command(
     name = "rankguard",
@@ -34,29 +35,28 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
     max_term_width = 100
 )]
 struct Cli {
-    /// What to do.
     #[command(subcommand)]
     command: Command,
 }
 
-/// What to do.
+/// Commands on failure history.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Published failure data and one's own: list, check, import, export.
+    /// List, check, import and export failure data.
     Dataset(dataset::DatasetArgs),
-    /// Feed history through the same brain that runs live
+    /// Replay history through the same decision core that runs live
     Replay(replay::ReplayArgs),
-    /// Measure the brain on history
+    /// Measure the decision core on history
     #[command(hide = true)]
     Bench(bench_replay::BenchArgs),
     /// Compare recovery policies on failure and capacity traces
     Simulate(Box<simulate::SimulateArgs>),
-    /// Questions to failure history, and published figures computed again.
+    /// Run studies on failure history, and reproduce published figures.
     Study(study::StudyArgs),
-    /// Write the manual pages of these commands; `rankguard shell man` asks for it
+    /// Write the manual pages of these commands; called by `rankguard shell man`
     #[command(hide = true)]
     ManPages {
-        /// Folder for the pages, which exists
+        /// Existing folder for the pages
         folder: PathBuf,
     },
 }
@@ -83,7 +83,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
     }
 }
 
-/// Writes the pages of the commands. That of the whole program is left out: the program that starts this one has written it.
+/// Writes the manual pages of the commands, without that of the whole program, which the calling program writes.
 fn man_pages(folder: &Path) -> Result<Exit, CliError> {
     let parts = folder.join(".history-pages");
     let written = std::fs::create_dir_all(&parts)

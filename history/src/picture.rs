@@ -1,7 +1,7 @@
-//! Pictures in files: SVG, or PNG where the file's name says so.
+//! Pictures in files: SVG or PNG, by the file name.
 //!
-//! A PNG has twice as many pixels as the picture is long and wide, and letters of fixed width that know Latin-1; others become
-//! question marks. Absent: smooth edges, since nothing here is round.
+//! A PNG has two pixels for each unit of length, and fixed-width letters for Latin-1; other characters become question
+//! marks. Absent: antialiasing, since no shape is round.
 
 use std::convert::Infallible;
 use std::io::Write as _;
@@ -21,14 +21,14 @@ use flate2::write::ZlibEncoder;
 use rankguard_console::error::CliError;
 use rankguard_studies::{Anchor, Colour, Drawing, Item};
 
-/// Pixels of a length of one.
+/// Pixels for a unit of length.
 const SCALE: f64 = 2.0;
-/// Pixels of the longest side that is drawn: a chart of ten thousand bars is for a browser.
+/// Maximum side in pixels: a chart of ten thousand bars needs a browser.
 const LONGEST: u32 = 16_384;
-/// Letters of a headline are as high as this or higher.
+/// Font size from which text is drawn as a headline.
 const HEADLINE: f64 = 14.0;
 
-/// Writes a picture, in the form that the file's name asks for.
+/// Writes a picture in the format of the file name.
 pub(crate) fn write(file: &Path, drawing: &Drawing) -> Result<(), CliError> {
     let extension = file.extension().and_then(|extension| extension.to_str());
     let written = match extension.map(str::to_ascii_lowercase).as_deref() {
@@ -55,7 +55,7 @@ fn png(file: &Path, drawing: &Drawing) -> Result<(), String> {
     std::fs::write(file, bytes).map_err(|problem| problem.to_string())
 }
 
-/// Pixels, three bytes each, line by line.
+/// RGB pixels, row by row.
 struct Canvas {
     size: Size,
     bytes: Vec<u8>,
@@ -85,7 +85,7 @@ impl Canvas {
         match item {
             Item::Box { at, size, fill, .. } => {
                 let (from, to) = (point(*at), point((at.0 + size.0, at.1 + size.1)));
-                // What has a size is seen, however small it is.
+                // An item with a size is at least one pixel.
                 let side = |from: i32, to: i32, size: f64| if size > 0.0 { (to - from).max(1) as u32 } else { 0 };
                 let size = Size::new(side(from.x, to.x, size.0), side(from.y, to.y, size.1));
                 let filled = Rectangle::new(from, size).into_styled(PrimitiveStyle::with_fill(colour(*fill)));
@@ -111,7 +111,7 @@ impl Canvas {
                     Anchor::Middle => Alignment::Center,
                     Anchor::End => Alignment::Right,
                 };
-                // One line, whatever a foreign name holds.
+                // One line, because foreign names may contain line breaks.
                 let text: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
                 Text::with_alignment(&text, point(*at), style, anchor)
                     .draw(self)
@@ -120,7 +120,7 @@ impl Canvas {
         }
     }
 
-    /// A line along an axis is a box; the library's wide lines count in numbers that a long one overflows.
+    /// Draws a line along an axis as a box; the library's wide lines overflow for long ones.
     fn stroke(&mut self, from: Point, to: Point, wide: u32, colour: Rgb888) -> Result<(), Infallible> {
         if from.x != to.x && from.y != to.y {
             return Line::new(from, to)
@@ -135,13 +135,13 @@ impl Canvas {
             .draw(self)
     }
 
-    /// As a PNG file: what it is, the packed lines, the end (PNG specification, 5 and 11.2). No line is filtered: fields of one
-    /// colour pack well as they are.
+    /// Encodes a PNG file: header, compressed rows, end (PNG specification, 5 and 11.2). Rows are not filtered: areas
+    /// of one colour compress well without.
     fn encode(&self) -> std::io::Result<Vec<u8>> {
         let mut head = Vec::new();
         head.extend_from_slice(&self.size.width.to_be_bytes());
         head.extend_from_slice(&self.size.height.to_be_bytes());
-        // Eight bits of red, green and blue, the only way of packing and of filtering, and no interlacing.
+        // Eight bits of red, green and blue, the only compression and filter method, no interlacing.
         head.extend_from_slice(&[8, 2, 0, 0, 0]);
         let mut packed = ZlibEncoder::new(Vec::new(), Compression::default());
         for line in self.bytes.chunks(self.size.width as usize * 3) {
@@ -190,7 +190,7 @@ impl DrawTarget for Canvas {
 }
 
 fn point((x, y): (f64, f64)) -> Point {
-    // A cast keeps what is beyond the canvas, or no number at all, within its bounds.
+    // The cast saturates, and clamping limits positions far beyond the canvas.
     let pixel = |length: f64| ((length * SCALE).round() as i32).clamp(-(LONGEST as i32), 2 * LONGEST as i32);
     Point::new(pixel(x), pixel(y))
 }
@@ -214,7 +214,7 @@ mod tests {
         plot.drawing()
     }
 
-    /// Width, height and pixels, by the letters of the specification.
+    /// Width, height and pixels, decoded by the specification.
     fn decoded(file: &Path) -> (u32, u32, Vec<u8>) {
         let bytes = std::fs::read(file).expect("the picture");
         let mut rest = bytes.strip_prefix(b"\x89PNG\r\n\x1a\n").expect("a PNG");

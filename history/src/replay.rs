@@ -1,13 +1,13 @@
-//! `rankguard replay`: published failures and one's own logs, in order of time, through the brain that runs live.
+//! `rankguard replay`: published failures and own logs, in order of time, through the decision core that runs live.
 //!
-//! Lines go through the matcher, what it marks goes as evidence to the streaming diagnosis, and the clock of the diagnosis
-//! is that of the log. A file of cases (JSON lines) goes through the offline engine, as `rankguard classify` does.
+//! Lines pass the matcher, classified ones pass streaming diagnosis as evidence, and the log gives the clock of the
+//! diagnosis. A file of cases (JSON lines) passes the offline engine, as in `rankguard classify`.
 //!
-//! A controller's journal goes through the whole brain, and evidence as it was recorded (one piece a line) through the
-//! diagnosis. With `--into` everything goes to a running controller that takes replays only, instead.
+//! A controller's journal passes the whole decision core, and recorded evidence (one piece a line) passes diagnosis.
+//! With `--into`, all input is sent instead to a running controller that was started with `--replay-only`.
 //!
-//! Bounds: a line is kept up to 1 MiB, at most [`CASES`] cases are kept for printing (all are counted), and of each pair
-//! of classes one example.
+//! Bounds: a line is read up to 1 MiB, at most [`CASES`] cases are retained for printing (all are counted), and one
+//! example of each pair of classes.
 
 mod brain;
 mod feed;
@@ -43,34 +43,32 @@ use merge::{Merge, Stream};
 use recorded::Recorded;
 use tally::Tally;
 
-/// Cases that are kept for printing.
+/// Maximum number of cases retained for printing.
 pub(crate) const CASES: usize = 1_000;
 
-/// `replay`.
+/// Arguments of `rankguard replay`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ReplayArgs {
     /// Logs (plain, .gz or .zst), folders of them, files of cases or of evidence (.jsonl), journals of controllers
     #[arg(value_name = "PATH", required_unless_present = "journal")]
     paths: Vec<PathBuf>,
-    /// The journal of a controller, or its state directory; one that runs goes on, and its journal is read up to now
+    /// Journal of a controller, or its state directory; the journal of a running controller is read up to now
     #[arg(long, value_name = "PATH")]
     journal: Vec<PathBuf>,
-    /// What the lines of one plain log mean: CSV of line number and label, `-` for no failure
+    /// Labels of one plain log: CSV of line number and label, `-` for no failure
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
-    /// What is added to the built-in catalogue.
     #[command(flatten)]
     added: CatalogueArgs,
-    /// Another such file: what would it have changed? May be repeated
+    /// Catalogue file of a second set, to compare the results; may be repeated
     #[arg(long, value_name = "FILE")]
     against: Vec<PathBuf>,
-    /// How many times faster than it happened, or max: as fast as possible
+    /// Speed factor relative to recorded time, or max for as fast as possible
     #[arg(long, value_name = "TIMES", default_value = "max", value_parser = speed)]
     speed: f64,
-    /// Feed a controller that was started with --replay-only, whose cases then tell, instead of a brain of one's own
+    /// Send all evidence to a controller that was started with --replay-only, instead of an own decision core
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["against", "labels"])]
     into: Option<String>,
-    /// How to print.
     #[command(flatten)]
     format: FormatArgs,
 }
@@ -137,7 +135,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
         );
     }
     if let (Some(_), Some(problem)) = (&args.into, unread.first()) {
-        // What a controller has taken in stays in its journal: it is told all of it or nothing.
+        // A controller journals everything it receives, so send all input or none.
         let hint = "leave out what cannot be read, or say where it is; nothing was sent";
         return Err(CliError::failure("cannot replay all of it", hint).because(problem.as_str()));
     }
@@ -146,7 +144,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
         let hint = "name logs (plain, .gz or .zst), files of cases or evidence (.jsonl), or a journal";
         return Err(CliError::failure("nothing could be replayed", hint).because(tally.first_problem()));
     }
-    // Only now: who joins is in the controller's journal for ever.
+    // Opened last, because a session remains in the controller's journal.
     let into = args.into.as_deref().map(Into::open).transpose()?;
     let mut merge = Merge {
         streams,
@@ -157,7 +155,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
     if let Some(mut into) = into {
         merge.run(&brains, &mut tally, |item, wait, tally| {
             if !wait.is_zero() {
-                // What is due goes out before the pause.
+                // Send pending evidence before the pause.
                 into.flush()?;
                 std::thread::sleep(wait);
             }
@@ -193,7 +191,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
     Ok(if tally.cases() > 0 { Exit::Finding } else { Exit::Fine })
 }
 
-/// Says what a controller was fed with.
+/// Reports the evidence that was sent to a controller.
 fn sent_into(args: &ReplayArgs, sent: u64, tally: &Tally) -> Exit {
     #[derive(Serialize)]
     struct Sent {
@@ -236,7 +234,7 @@ fn read_labels(path: &Path, logs: &[files::FoundLog]) -> Result<Labels, CliError
     })
 }
 
-/// For those who watch: what could not be read.
+/// Prints input problems to standard error.
 fn tell(problems: &[String]) {
     problems
         .iter()

@@ -1,8 +1,8 @@
-//! `rankguard simulate`: recovery policies side by side on failure and capacity traces, or on made-up ones.
+//! `rankguard simulate`: comparison of recovery policies on failure and capacity traces, or on generated ones.
 //!
-//! Whoever names several sizes, spares, placements or kinds of elasticity gets all their combinations, each with every
-//! policy on the same weathers. What a data set does not tell (repair times, population) must be said on the command
-//! line; nothing is guessed in silence.
+//! Several sizes, spares, placements or kinds of elasticity give all their combinations, each with every policy on the
+//! same failure schedules. Values that a data set lacks (repair times, population) must be given on the command line;
+//! none is assumed silently.
 
 mod args;
 mod calibrate;
@@ -29,10 +29,10 @@ use args::{Action, Case, CopiesArg, ElasticArg};
 
 use crate::picture;
 
-/// Probability with which spares shall suffice where nobody says how many there are.
+/// Probability that the default number of spares suffices.
 const ENOUGH_SPARES: f64 = 0.99;
 
-/// One combination of what was asked for, and its answer.
+/// One combination of the options, with its result.
 #[derive(Debug, Serialize)]
 struct Scenario {
     nodes: u32,
@@ -40,12 +40,12 @@ struct Scenario {
     spares: u32,
     elastic: Option<Elastic>,
     copies: CopiesArg,
-    /// What the publication's formulas say of this size, where the trace is made up.
+    /// Projection for this size by the publication's formulas, if the trace is generated.
     projection: Option<Projection>,
     comparison: Comparison,
 }
 
-/// All of it.
+/// Result of the whole comparison.
 #[derive(Debug, Serialize)]
 struct Answer {
     trace: String,
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, CliError> {
     Ok(Exit::Fine)
 }
 
-/// What is believed before a job ran.
+/// Returns the prior failure rate of a job.
 fn belief(per_node_hour: f64) -> Rate {
     Rate {
         failures: PRIOR_WEIGHT,
@@ -146,7 +146,7 @@ fn on_history(
             args.nodes.clone()
         };
         for nodes in nodes {
-            // Where capacity comes and goes, both ways to live with it are of interest.
+            // Capacity traces are compared with and without elasticity.
             let usual = if counted {
                 &[ElasticArg::Off, ElasticArg::Unit(1)][..]
             } else {
@@ -188,7 +188,7 @@ fn on_synthetic(
     for gpus in &args.synthetic {
         let nodes = gpus.div_ceil(args.gpus_per_node).max(1);
         let wanted = spares::wanted(spares::in_repair(nodes, lost, repair_s / 3_600.0), ENOUGH_SPARES).unwrap_or(0);
-        // Losses come by whole domains.
+        // Losses affect whole domains.
         let usual = vec![wanted.next_multiple_of(args.domain)];
         for spare in if args.spares.is_empty() { &usual } else { &args.spares } {
             for (elastic, copies) in ways(args, &[ElasticArg::Off]) {
@@ -221,7 +221,7 @@ fn on_synthetic(
     Ok(scenarios)
 }
 
-/// Every combination of elasticity and placement.
+/// Returns every combination of elasticity and placement.
 fn ways(args: &SimulateArgs, usual: &[ElasticArg]) -> Vec<(ElasticArg, CopiesArg)> {
     let elastic = if args.elastic.is_empty() { usual } else { &args.elastic };
     let copies = if args.copies.is_empty() {

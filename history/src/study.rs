@@ -1,4 +1,4 @@
-//! `rankguard study`: questions to failure history, and published figures computed again.
+//! `rankguard study`: studies of failure history, and reproduction of published figures.
 
 mod ask;
 mod page;
@@ -15,47 +15,46 @@ use rankguard_studies::{Options, StudyError};
 
 use crate::input::Data;
 
-/// Questions to failure history.
+/// Studies of failure history.
 #[derive(Debug, Args)]
 pub(crate) struct StudyArgs {
-    /// What to do.
     #[command(subcommand)]
     action: Action,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List what can be asked, and which tables each question reads.
+    /// List the studies, and the tables that each reads.
     Ls(FormatArgs),
-    /// Ask one question of a data set. Published figures that belong to it stand beside what was computed.
+    /// Run one study on a data set. Its published figures are shown beside the computed ones.
     Run {
-        /// Its name, as `study ls` lists it.
+        /// Name from `study ls`.
         name: String,
         #[command(flatten)]
         data: Data,
         #[command(flatten)]
         narrow: Narrow,
-        /// Write its picture here, as SVG or PNG.
+        /// Write a picture of the result, as SVG or PNG.
         #[arg(long, value_name = "FILE.svg|FILE.png")]
         plot: Option<PathBuf>,
         #[command(flatten)]
         format: FormatArgs,
     },
-    /// Compute every published figure that is known of a data set, or of each below a folder. Exit 1 where one differs.
+    /// Compute every known published figure of a data set, or of each below a folder. Exit 1 if one differs.
     Reproduce {
-        /// A data set, or a folder of them.
+        /// Data set, or a folder of several.
         #[arg(long, value_name = "PATH")]
         data: PathBuf,
         #[command(flatten)]
         format: FormatArgs,
     },
-    /// Ask every question that the data can answer and write one HTML page that needs nothing else.
+    /// Run every study that the data permits and write one self-contained HTML page.
     Report {
         #[command(flatten)]
         data: Data,
         #[command(flatten)]
         narrow: Narrow,
-        /// The page.
+        /// Output file of the page.
         #[arg(long, value_name = "FILE.html")]
         out: PathBuf,
     },
@@ -63,16 +62,16 @@ enum Action {
 
 #[derive(Debug, Args)]
 struct Narrow {
-    /// Nodes or devices in all; wanted where the data does not state it.
+    /// Total number of nodes or devices; required if the data does not state it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     population: Option<u64>,
-    /// The column to group by.
+    /// Column to group by.
     #[arg(long, value_name = "COLUMN")]
     by: Option<String>,
-    /// The window of bursts, repeats and neighbours, seconds.
+    /// Window of bursts, repeats and neighbours in seconds.
     #[arg(long, value_name = "S", value_parser = seconds)]
     window: Option<f64>,
-    /// What durations of 0 become in fits, seconds; without it they are dropped.
+    /// Replacement in seconds for durations of 0 in fits; default: they are dropped.
     #[arg(long, value_name = "S", value_parser = seconds)]
     zeros: Option<f64>,
 }

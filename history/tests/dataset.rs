@@ -1,4 +1,4 @@
-//! `rankguard dataset` as a person calls it: exit codes, forms, what is written.
+//! `rankguard dataset` as a user calls it: exit codes, formats, output.
 
 use std::fs;
 use std::path::Path;
@@ -182,7 +182,8 @@ fn tables_are_written_as_parquet_and_one_as_text() {
     );
 }
 
-/// Names of files act on no terminal, and special files are refused (RG-11).
+/// Control characters in file names do not reach the terminal, and special files are refused
+/// (RG-11).
 #[test]
 fn hostile_names_and_special_files_are_harmless() {
     let dir = tempfile::tempdir().expect("a folder");

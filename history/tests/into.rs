@@ -1,4 +1,4 @@
-//! Recorded evidence into a running controller, and what keeps it from a cluster that lives.
+//! Recorded evidence into a running controller, and the protection of a live cluster.
 #![allow(clippy::unwrap_used)]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,7 +14,7 @@ use rankguard_proto::v1;
 use rankguard_proto::v1::operator_client::OperatorClient;
 use tokio::sync::oneshot;
 
-/// Longest wait for anything that must come, on a machine that does much else.
+/// Deadline of every wait, sized for a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A controller in this process.
@@ -76,7 +76,7 @@ impl Running {
         })
     }
 
-    /// Asks until so many cases are concluded.
+    /// Polls until `wanted` cases are concluded.
     fn concluded(&self, wanted: usize) -> Vec<Case> {
         let begin = Instant::now();
         loop {
@@ -128,11 +128,11 @@ fn recorded_evidence_makes_marked_cases_in_the_time_of_the_record() {
         assert_eq!(case.verdict.class.as_str(), "gpu-fallen-off-bus");
         assert_eq!(case.verdict.blamed.node().unwrap().as_str(), node);
         assert_eq!(case.first_at.to_string(), at);
-        // Judged when it would have been: seconds after it happened, not years.
+        // Judged at the recorded time: seconds after the event, not years.
         assert!(case.delays.case_ms.unwrap() < 1_000, "{:?}", case.delays);
         assert!(case.plan.is_none() && case.actions.is_empty());
     }
-    // The same controller can be fed again, and says what it is to whoever reads its journal.
+    // The same controller accepts further replays, and its journal identifies it as a replay.
     assert!(
         replay(&[log.to_str().unwrap(), "--into", &address, "--speed", "1e9"])
             .status
@@ -156,7 +156,7 @@ fn recorded_evidence_makes_marked_cases_in_the_time_of_the_record() {
     };
     let told = String::from_utf8_lossy(&history(&["dataset", "check"]).stdout).into_owned();
     assert!(told.contains("no cluster's life"), "{told}");
-    // Its clock is that of the evidence: nothing of it was in 1970, and the sender is no node of a cluster.
+    // Its clock is that of the evidence: nothing is in 1970, and the sender is not a node of a cluster.
     assert!(
         told.contains(", 2020-03-01 10:00:01 to 2020-03-01 1") && told.contains("population  not stated"),
         "{told}"

@@ -1,4 +1,4 @@
-//! One's own history through every command: a journal of the simulator, whose truth stands in its script.
+//! A controller's own history through every command: a journal of the simulator with the truth in its script.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -19,7 +19,7 @@ fn journal(dir: &Path) -> Vec<String> {
     let mut journal = Journal::open(&dir.join(JOURNAL_FILE), &script.policy).unwrap();
     let ended = World::new(script).play();
     let mut events = ended.journal;
-    // A line that no rule knows, while all is well.
+    // A line that no rule knows, during healthy operation.
     let quiet = events
         .iter()
         .position(|event| event.at.0 - events[0].at.0 > 20_000_000_000)
@@ -130,7 +130,7 @@ fn check_studies_and_simulations_run_on_a_journal() {
     ] {
         assert!(out.join(format!("table={table}/part-0.parquet")).is_file(), "{table}");
     }
-    // The tables answer what the journal does.
+    // The tables give the same answers as the journal.
     let back = json(&["dataset", "check", out.to_str().unwrap(), "--format", "json"]);
     assert_eq!(
         (&back["source"], &back["tables"]),
@@ -202,7 +202,7 @@ fn the_published_figure_is_sharpened_by_the_journal() {
     assert!((number("mean") / (shape / hours) - 1.0).abs() < 1e-9);
     assert!(number("low") < number("mean") && number("mean") < number("high"));
     assert!(number("mean") > number("before"), "three failures in minutes");
-    // Six nodes were watched for most of the story.
+    // Six nodes were observed for most of the story.
     assert!(number("node_hours") * 3_600.0 > 2.0 * 30.0 && number("node_hours") * 3_600.0 < 6.0 * 120.0);
     assert_eq!(found["classes"].as_array().unwrap().len(), 3);
     let config = fs::read_to_string(&file).unwrap();
@@ -234,7 +234,7 @@ fn a_journal_is_replayed_as_it_was_and_other_rules_show_what_they_change() {
         found["cases"],
         "recognised by itself"
     );
-    // A line that no rule knew then: what would the new rules have made of it?
+    // A line that no rule knew then: the result under the new rules.
     let rules = dir.path().join("rules.toml");
     let rule = "[[signature]]\nid = \"frob-lost\"\nclass = \"gpu-fallen-off-bus\"\nsources = [\"kernel-log\"]\npattern = \"frobnicator of bay \\\\d+ has lost\"\nliterals = [\"frobnicator of bay\"]\nrole = \"root\"\nconfidence = 0.9\nentity = \"node\"\nexample = \"the frobnicator of bay 3 has lost its marbles\"\n";
     fs::write(&rules, rule).unwrap();
@@ -280,7 +280,7 @@ fn evidence_goes_out_of_a_journal_and_into_a_replay() {
         counts(&found).iter().any(|(class, _)| class == "gpu-fallen-off-bus"),
         "{found}"
     );
-    // Moments at both ends of time are moments.
+    // Times at both limits of the range are valid.
     let line: Value = serde_json::from_str(text.lines().find(|line| line.contains("fallen off")).unwrap()).unwrap();
     let strange: String = [i64::MIN, 0, i64::MAX]
         .map(|at| {
@@ -294,7 +294,7 @@ fn evidence_goes_out_of_a_journal_and_into_a_replay() {
         json(&["replay", file.to_str().unwrap(), "--format", "json"])["lines"],
         3
     );
-    // A torn last line is a problem, and the rest counts.
+    // A torn last line is a problem, and the other lines count.
     fs::write(&file, &text[..text.trim_end().len() - 10]).unwrap();
     let torn = json(&["replay", file.to_str().unwrap(), "--format", "json"]);
     assert_eq!(counts(&torn), counts(&found));
@@ -347,7 +347,7 @@ fn a_folder_of_logs_is_replayed_as_it_is_diagnosed() {
         [("gpu-fallen-off-bus".to_owned(), 1)],
         "{replayed:#}"
     );
-    // A job's log alone opens no case, and the answer says why.
+    // A job's log alone opens no case, and the output gives the reason.
     let alone = history(&["replay", dir.path().join("train.log").to_str().unwrap()]);
     let notes = String::from_utf8(alone.stderr).unwrap();
     assert!(

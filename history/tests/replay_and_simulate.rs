@@ -1,4 +1,4 @@
-//! The commands as a person runs them: on small logs that are written here, and on published data where they are at hand.
+//! The commands as a user runs them: on small logs that are written here, and on published data if available.
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::print_stderr, reason = "a test that skips says so")]
 
@@ -130,7 +130,7 @@ fn case_files_show_what_another_catalogue_changes_and_which_is_right() {
     );
 }
 
-/// A line of 64 MiB without an end, and bytes that are no text: problems, and the rest is read.
+/// A line of 64 MiB without an end, and bytes that are not text: problems, and the rest is read.
 #[test]
 fn long_lines_and_foreign_files_are_problems() {
     let folder = tempfile::tempdir().unwrap();
@@ -200,7 +200,7 @@ fn a_made_up_cluster_is_simulated_the_same_way_twice_and_drawn() {
     assert!(drawn.starts_with("<svg") && drawn.trim_end().ends_with("</svg>") && drawn.contains("multi-level"));
 }
 
-/// BLOOM-176B: about one GPU failure a week, a step of 105 s, 40 s for an image.
+/// BLOOM-176B: about one GPU failure a week, a step of 105 s, 40 s for a checkpoint.
 #[test]
 fn bloom_is_a_case() {
     let rate = (1.0 / (48.0 * 168.0)).to_string();

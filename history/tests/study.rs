@@ -1,4 +1,4 @@
-//! `rankguard study` as a person calls it: exit codes, forms, what is written.
+//! `rankguard study` as a user calls it: exit codes, formats, output.
 
 use std::fs;
 use std::path::Path;
@@ -149,7 +149,7 @@ fn files_whose_events_alternate_are_coalesced_each_by_itself() {
         "map.toml",
         "table = \"events\"\ntime = \"unix\"\n[columns]\ntime = \"t\"\nnode = \"n\"\nmessage = \"m\"\nx_file = \"f\"\n",
     );
-    // What a place had last in one log says nothing of another log: each keeps its first and the one after ten minutes.
+    // Repeats are remembered for each log separately: each log retains its first event and the one after ten minutes.
     let events = put(
         "events.csv",
         "t,n,m,f\n0,a,x,one\n10,a,x,two\n20,a,x,one\n30,a,x,two\n700,a,x,one\n720,a,x,two\n",

@@ -1,4 +1,4 @@
-//! Policies side by side on the same weathers, with confidence intervals over replicates.
+//! Comparison of policies on the same failure schedules, with confidence intervals over replicates.
 
 use rankguard_checkpoint_schedule::plan::PlanError;
 use rankguard_checkpoint_schedule::rates::Rate;
@@ -13,48 +13,46 @@ use crate::synthetic::Synthetic;
 use crate::trace::{Order, Trace, TraceError};
 use crate::weather::Weather;
 
-/// Draws of a bootstrap.
+/// Number of resamples of a bootstrap.
 const RESAMPLES: usize = 2_000;
 
-/// Where weathers come from.
+/// Source of failure schedules.
 #[derive(Debug, Clone, Copy)]
 pub enum Source<'a> {
-    /// Draws from a history: nodes at random, the clock begun at random.
+    /// Draws from a recorded trace: random nodes, random start time.
     History(&'a Trace),
-    /// A new history each time.
+    /// Generates a new trace for each replicate.
     Synthetic(&'a Synthetic),
 }
 
-/// What is asked.
+/// Parameters of a comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct Experiment<'a> {
-    /// The job.
     pub job: &'a Job,
-    /// Where weathers come from.
     pub source: Source<'a>,
-    /// What is compared.
+    /// Policies to compare.
     pub policies: &'a [Policy],
-    /// Weathers; at least 1.
+    /// Number of failure schedules; at least 1.
     pub replicates: u32,
-    /// Where chance begins.
+    /// Seed of the random generator.
     pub seed: u64,
-    /// What is believed before a job ran, for [`Policy::Adaptive`]: failures a node-hour.
+    /// Prior failure rate for [`Policy::Adaptive`], failures a node-hour.
     pub prior: Rate,
 }
 
-/// Why there is no comparison.
+/// Error of a comparison.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CompareError {
-    /// The job is none.
+    /// The job is not valid.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// The trace is none.
+    /// The trace is not valid.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The planner refuses.
+    /// The planner rejects the parameters.
     #[error("no plan: {0}")]
     Plan(#[from] PlanError),
-    /// More nodes than the trace has.
+    /// The job needs more nodes than the trace has.
     #[error("the job wants {wanted} nodes with its spares and the trace has {there}")]
     TooFewNodes {
         /// Nodes and spares of the job.
@@ -64,19 +62,18 @@ pub enum CompareError {
     },
 }
 
-/// A mean over replicates and its 95 % confidence interval (percentile bootstrap).
+/// Mean over replicates with its 95 % confidence interval (percentile bootstrap).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
-    /// The mean.
     pub mean: f64,
-    /// The 2.5th percentile of the means of resamples.
+    /// 2.5th percentile of the means of resamples.
     pub low: f64,
-    /// The 97.5th.
+    /// 97.5th percentile of the means of resamples.
     pub high: f64,
 }
 
 impl Estimate {
-    /// Of these values; of one value there is no interval but itself.
+    /// Estimates from these values; a single value is its own interval.
     pub fn of(values: &[f64], random: &mut Random) -> Self {
         let mean = |sum: f64| sum / values.len().max(1) as f64;
         let middle = mean(values.iter().sum());
@@ -96,72 +93,71 @@ impl Estimate {
     }
 }
 
-/// One policy.
+/// Result of one policy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// Which.
     pub policy: Policy,
-    /// Work between two images of each tier, seconds; of the adaptive policy what it begins with.
+    /// Work between two checkpoints of each tier in seconds; for the adaptive policy, its initial
+    /// intervals.
     pub intervals_s: Vec<Option<f64>>,
     /// Effective training time ratio.
     pub ettr: Estimate,
-    /// Work over that of the full job without failures and images.
+    /// Work relative to the full job without failures and checkpoints.
     pub goodput: Estimate,
-    /// How much of the bound's goodput is missing, on the same weathers.
+    /// Goodput missing relative to the bound, on the same failure schedules.
     pub behind_bound: Estimate,
-    /// Mean shares of wall time: lost, saving, detecting, waiting, restoring, resharding.
+    /// Mean shares of wall time that are not useful.
     pub waste: Waste,
-    /// Restarts a day.
+    /// Mean restarts a day.
     pub restarts_per_day: f64,
-    /// Share of wall time that each cause took, with its failures in all replicates; dearest first.
+    /// Share of wall time and failures of each cause in all replicates; largest share first.
     pub causes: Vec<Cause>,
 }
 
-/// Mean shares of wall time that are not useful.
+/// Mean shares of wall time that are not useful, 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Waste {
-    /// Training that was lost.
+    /// Training lost at failures.
     pub lost: f64,
-    /// The trainer waiting for images.
+    /// Stall of the trainer for checkpoints.
     pub saving: f64,
-    /// Failures that nobody had noticed yet.
+    /// Time from failures to their detection.
     pub detecting: f64,
-    /// Too few nodes.
+    /// Waiting for nodes.
     pub waiting: f64,
-    /// Starting and reading.
+    /// Restart of ranks and restore.
     pub restoring: f64,
-    /// Changing the number of nodes.
+    /// Resharding to another number of nodes.
     pub resharding: f64,
 }
 
-/// What one cause took.
+/// Waste of one cause.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cause {
-    /// Its name.
     pub name: String,
-    /// Failures of the job in all replicates.
+    /// Number of failures of the job in all replicates.
     pub failures: u64,
-    /// Share of the wall time of all replicates.
+    /// Share of the wall time of all replicates, 0 to 1.
     pub share: f64,
 }
 
-/// The answer.
+/// Result of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Mean time between failures of the job, hours; nothing when there were none.
+    /// Mean time between failures of the job in hours; `None` without failures.
     pub mtbf_h: Option<f64>,
-    /// For each tier the share of failures that its images outlive.
+    /// Share of failures that the checkpoints of each tier survive, 0 to 1.
     pub covers: Vec<f64>,
-    /// Weathers.
+    /// Number of failure schedules.
     pub replicates: u32,
-    /// Length of each, seconds.
+    /// Length of each schedule in seconds.
     pub span_s: f64,
-    /// By policy, in the order of the question.
+    /// One row for each policy, in the order of the experiment.
     pub rows: Vec<Row>,
 }
 
 impl Experiment<'_> {
-    /// Runs every policy through every weather.
+    /// Runs every policy through every failure schedule.
     pub fn compare(&self) -> Result<Comparison, CompareError> {
         self.job.check()?;
         let mut random = Random::new(self.seed);
@@ -194,7 +190,7 @@ impl Experiment<'_> {
             Source::History(trace) => trace.nodes(),
             Source::Synthetic(synthetic) => synthetic.nodes,
         };
-        // A count of nodes may well be smaller than what the job wants: it waits, or shrinks.
+        // A count of nodes may be smaller than the job needs: the job then waits or shrinks.
         let counted = matches!(self.source, Source::History(trace) if trace.order() == Order::Count);
         if wanted > there && !counted {
             return Err(CompareError::TooFewNodes { wanted, there });
@@ -212,11 +208,12 @@ impl Experiment<'_> {
         Ok((weathers, causes))
     }
 
-    /// The rate and what tiers outlive, counted over all weathers. Where nothing failed, half a failure.
+    /// Estimates the failure rate and the coverage of each tier over all schedules. Without failures,
+    /// half a failure counts.
     fn known(&self, weathers: &[Weather]) -> Knowledge {
         let span_s: f64 = weathers.iter().map(|weather| weather.span_s).sum();
         let all: Vec<_> = weathers.iter().flat_map(Weather::strikes).collect();
-        // The mean of Jeffreys' posterior: what was never seen is not impossible.
+        // Mean of the Jeffreys posterior: an event that was never observed is not impossible.
         let share = |count: usize| (count as f64 + 0.5) / (all.len() as f64 + 1.0);
         let covers = self.job.tiers.iter().map(|tier| {
             let outlived =

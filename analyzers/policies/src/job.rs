@@ -1,30 +1,32 @@
-//! The job that is simulated: how it steps, where its images go, how it comes back.
+//! Simulated job: its steps, checkpoint tiers and recovery times.
 
 use serde::Serialize;
 
-/// What an image outlives.
+/// Failures that a checkpoint survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Survives {
-    /// The ranks; it lies in memory or on a disk of the node, and a lost node makes it incomplete.
+    /// Failures of ranks only: the checkpoint is in memory or on a disk of the node, so a lost node makes it
+    /// incomplete.
     Process,
-    /// Losses of nodes as far as a copy of each node's part is left on another one.
+    /// Losses of nodes, as long as each node's part has a copy on another node.
     Peers(Placement),
-    /// Everything.
+    /// Every failure; the checkpoint is outside the job's nodes.
     All,
 }
 
-/// Where the copies of a node's part are: on the node itself and on those `stride`, `2 stride`, ... further on.
+/// Placement of copies: on the node itself and on the nodes `stride`, `2 stride`, ... further on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Placement {
-    /// Copies of each part, the own one included; at least 1.
+    /// Copies of each part, the original included; at least 1.
     pub copies: u32,
-    /// 1 for neighbours, which a rack may take with it; the nodes of a domain to have copies in other domains.
+    /// Distance between copies in nodes: 1 for neighbours, which may share a rack; the nodes of a domain to place
+    /// copies in other domains.
     pub stride: u32,
 }
 
 impl Placement {
-    /// Whether every part is still somewhere when these nodes of a job of `nodes` are lost. `lost` is sorted.
+    /// Returns true if every part has a copy left after these nodes of a job of `nodes` are lost. `lost` is sorted.
     pub fn survives(self, lost: &[u32], nodes: u32) -> bool {
         let gone = |node: u64| lost.binary_search(&((node % u64::from(nodes)) as u32)).is_ok();
         let holders =
@@ -34,7 +36,7 @@ impl Placement {
 }
 
 impl Survives {
-    /// Whether an image outlives the loss of these nodes of a job of `nodes`. `lost` is sorted.
+    /// Returns true if a checkpoint survives the loss of these nodes of a job of `nodes`. `lost` is sorted.
     pub fn outlives(self, lost: &[u32], nodes: u32) -> bool {
         match self {
             Self::Process => lost.is_empty(),
@@ -44,72 +46,70 @@ impl Survives {
     }
 }
 
-/// Where images are kept. Seconds.
+/// Checkpoint tier. Times in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Tier {
-    /// Its name.
     pub name: String,
-    /// What an image costs the trainer: the stall, and slower steps while it is persisted.
+    /// Cost of a checkpoint for the trainer: the stall, plus slower steps while it is persisted.
     pub blocking_s: f64,
-    /// From the beginning of an image until it can be used.
+    /// Time from the start of a checkpoint until it is usable.
     pub latency_s: f64,
-    /// Reading an image back.
+    /// Time to read a checkpoint.
     pub restore_s: f64,
-    /// What its images outlive.
     pub survives: Survives,
 }
 
 impl Tier {
-    /// From the beginning of an image until it can be used, which is never before the trainer goes on.
+    /// Returns the time from the start of a checkpoint until it is usable, at least the time that the trainer is
+    /// blocked.
     pub fn ready_s(&self) -> f64 {
         self.latency_s.max(self.blocking_s)
     }
 }
 
-/// How a job goes on with fewer nodes than it wants.
+/// Elastic operation with fewer nodes than requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Elastic {
-    /// Nodes that come and go together: those of one data-parallel replica.
+    /// Number of nodes that are added or removed together: those of one data-parallel replica.
     pub unit: u32,
-    /// Fewest nodes with which it runs.
+    /// Minimum number of nodes to run.
     pub least: u32,
 }
 
-/// One training job. Times are seconds.
+/// Parameters of one training job. Times in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Job {
-    /// Nodes that it wants.
+    /// Requested number of nodes.
     pub nodes: u32,
-    /// Nodes that stand by.
+    /// Number of spare nodes.
     pub spares: u32,
-    /// Length of a step.
     pub step_s: f64,
-    /// Tiers, from the one that survives least; the last survives everything.
+    /// Tiers, the least durable first; the last survives every failure.
     pub tiers: Vec<Tier>,
-    /// From a failure until it is noticed.
+    /// Time from a failure to its detection.
     pub detect_s: f64,
-    /// Starting the ranks again, without reading an image.
+    /// Time to restart the ranks, without reading a checkpoint.
     pub restart_s: f64,
-    /// Changing to another number of nodes, besides what a restart takes.
+    /// Time to change to another number of nodes, in addition to a restart.
     pub reshard_s: f64,
-    /// How it goes on with fewer nodes; nothing where it waits for all of them.
+    /// Elastic operation; `None` if the job waits for all its nodes.
     pub elastic: Option<Elastic>,
-    /// Images that may be under way at a time on one tier.
+    /// Maximum number of concurrent checkpoints on one tier.
     pub in_flight: u32,
 }
 
-/// Why a job cannot be simulated.
+/// Error of a job that cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}; {wanted}")]
 pub struct JobError {
-    /// What is wrong.
+    /// Name and value of the invalid parameter.
     pub what: String,
-    /// What it must be.
+    /// Valid range of the parameter.
     pub wanted: &'static str,
 }
 
 impl Job {
-    /// Nodes that work when so many of the wanted ones are missing; 0 when it waits.
+    /// Returns the number of working nodes when `vacant` nodes are missing; 0 while the job waits.
     pub fn working(&self, vacant: u32) -> u32 {
         let there = self.nodes.saturating_sub(vacant);
         match self.elastic {
@@ -122,7 +122,7 @@ impl Job {
         }
     }
 
-    /// Says what is wrong with it.
+    /// Checks all parameters; the error names the first invalid one.
     pub fn check(&self) -> Result<(), JobError> {
         let wrong = |what: String, wanted| Err(JobError { what, wanted });
         if self.nodes == 0 {
@@ -166,8 +166,8 @@ impl Job {
         }
     }
 
-    /// BLOOM-176B as its chronicles tell (bigscience, 2022): a step of 105 s, 40 s for an image of 2.3 TB which training
-    /// waits for, one tier. Its nodes, detection and restart are not told there and must be given.
+    /// Returns BLOOM-176B as published in its chronicles (bigscience, 2022): a step of 105 s, 40 s of blocking for a
+    /// checkpoint of 2.3 TB, one tier. The source does not give nodes, detection and restart.
     pub fn bloom(nodes: u32, detect_s: f64, restart_s: f64) -> Self {
         Self {
             nodes,
@@ -197,7 +197,7 @@ mod tests {
     fn neighbours_die_together_and_spread_copies_do_not() {
         let neighbours = Placement { copies: 2, stride: 1 };
         let spread = Placement { copies: 2, stride: 4 };
-        // A rack of four of sixteen.
+        // A rack of four nodes of sixteen.
         assert!(!neighbours.survives(&[4, 5, 6, 7], 16));
         assert!(spread.survives(&[4, 5, 6, 7], 16));
         assert!(!spread.survives(&[3, 7], 16), "7 held the copy of 3");

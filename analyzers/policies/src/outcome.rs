@@ -1,60 +1,60 @@
-//! Where the time of a run went.
+//! Time of a run by use.
 
 use serde::Serialize;
 
-/// What one cause brought.
+/// Cost of one cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct CauseWaste {
-    /// Failures of the job.
+    /// Number of failures of the job.
     pub failures: u64,
-    /// Seconds that they cost: lost work, noticing, waiting, coming back, until work went on or the next failure came.
+    /// Cost in seconds: lost work, detection, waiting and recovery, until work resumes or the next failure.
     pub seconds: f64,
 }
 
-/// Where the time of a run went, seconds: every moment is in exactly one of the first seven.
+/// Time of a run by use in seconds: every moment is in exactly one of the first seven fields.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Training whose result is still there.
+    /// Training with a retained result.
     pub useful_s: f64,
-    /// Training that was lost.
+    /// Training lost at failures.
     pub lost_s: f64,
-    /// The trainer waiting for images.
+    /// Stall of the trainer for checkpoints.
     pub saving_s: f64,
-    /// Failures that nobody had noticed yet.
+    /// Time from failures to their detection.
     pub detecting_s: f64,
-    /// Too few nodes to run.
+    /// Time with too few nodes to run.
     pub waiting_s: f64,
-    /// Starting ranks and reading images.
+    /// Restart of ranks and reading of checkpoints.
     pub restoring_s: f64,
-    /// Changing to another number of nodes.
+    /// Resharding to another number of nodes.
     pub resharding_s: f64,
-    /// The whole time.
+    /// Total time of the run.
     pub wall_s: f64,
     /// Useful training in seconds of the full job: with half the nodes, half of the useful time.
     pub work_s: f64,
-    /// Failures that struck the job.
+    /// Number of failures of the job.
     pub failures: u64,
-    /// Times that work went on after failures.
+    /// Number of times that work resumed after failures.
     pub restarts: u64,
-    /// Images that were finished, all tiers together.
+    /// Number of completed checkpoints on all tiers.
     pub images: u64,
-    /// By cause, in the order of the trace.
+    /// Cost by cause, in the order of the trace.
     pub causes: Vec<CauseWaste>,
 }
 
 impl Outcome {
-    /// Effective training time ratio: useful time over wall time.
+    /// Returns the effective training time ratio: useful time over wall time.
     pub fn ettr(&self) -> f64 {
         self.useful_s / self.wall_s
     }
 
-    /// Goodput: work over what the full job would have done without any failure or image. The same as
-    /// [`ettr`](Self::ettr) where the job always has all its nodes.
+    /// Returns the goodput: work relative to the full job without failures and checkpoints. Equals
+    /// [`ettr`](Self::ettr) for a job that always has all its nodes.
     pub fn goodput(&self) -> f64 {
         self.work_s / self.wall_s
     }
 
-    /// The sum of the seven parts; the wall time.
+    /// Returns the sum of the seven parts, which equals the wall time.
     pub fn parts(&self) -> f64 {
         let parts = [
             self.useful_s,

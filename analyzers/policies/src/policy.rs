@@ -1,4 +1,4 @@
-//! Rules for when to save, all through the code that plans a live job (`rankguard-checkpoint-schedule`).
+//! Checkpoint policies, computed by the code that plans a live job (`rankguard-checkpoint-schedule`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,10 +11,9 @@ use serde::Serialize;
 
 use crate::job::Job;
 
-/// A rule.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Policy {
-    /// Every so many seconds of work, on the last tier.
+    /// Fixed interval in seconds of work, on the last tier.
     Fixed(f64),
     /// Young's interval, on the last tier.
     Young,
@@ -22,22 +21,22 @@ pub enum Policy {
     Daly,
     /// The exact optimum of Daly's model, on the last tier.
     Exact,
-    /// The planner's nested pattern over all tiers, told the failure rate of the whole trace.
+    /// The planner's nested pattern over all tiers, with the failure rate of the whole trace.
     MultiLevel,
-    /// The same pattern from a published prior that the job's own failures correct, as a live job plans.
+    /// The same pattern, with a published prior that the job's own failures correct, as for a live job.
     Adaptive,
-    /// As often as one image can be persisted after the other, and two steps less often until the stall is below this
-    /// share of work (CheckFreq, FAST 2021; its artefact's rule); on the last tier.
+    /// CheckFreq (FAST 2021; the rule of its artefact): back-to-back checkpoints, spaced by two more steps until the
+    /// stall is below this share of work; on the last tier.
     CheckFreq(f64),
-    /// Whenever an image would take less than this share of the time since the last one (SCR); on the last tier.
+    /// SCR: a checkpoint as soon as it takes less than this share of the time since the previous one; on the last tier.
     Scr(f64),
-    /// The bound: knows every failure, begins the quickest image that outlives it just in time, and comes back from the
-    /// quickest tier. No policy can do better on the same weather.
+    /// The bound: knows every failure, starts the fastest checkpoint that survives it just in time, and restores from
+    /// the fastest tier. No policy exceeds it on the same failure schedule.
     Oracle,
 }
 
 impl Policy {
-    /// Those that are compared when none is named.
+    /// Default policies of a comparison.
     pub const USUAL: [Self; 11] = [
         Self::Fixed(600.0),
         Self::Fixed(1_800.0),
@@ -114,24 +113,24 @@ impl FromStr for Policy {
     }
 }
 
-/// What the planner is told of the failures.
+/// Failure statistics given to the planner.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Knowledge {
-    /// Failures a second of the job.
+    /// Failures of the job a second.
     pub rate: f64,
-    /// For each tier the share of failures that its images outlive; below 1 for all but the last, however well copies
-    /// have done so far: who believes in 1 never saves to the last tier, and one bad day takes everything.
+    /// Share of failures that the checkpoints of each tier survive. Below 1 for all tiers but the last: with 1, the
+    /// planner would never write to the last tier, and one failure beyond the copies would lose all work.
     pub covers: Vec<f64>,
-    /// What is believed before the job ran, failures a node-hour; only [`Policy::Adaptive`] asks.
+    /// Prior failure rate, failures a node-hour; used by [`Policy::Adaptive`] only.
     pub prior: Rate,
 }
 
-/// Work between two images of each tier, seconds; nothing where a tier is not used.
+/// Work between two checkpoints of each tier in seconds; `None` for an unused tier.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Schedule(pub Vec<Option<f64>>);
 
 impl Schedule {
-    /// What a policy does. The bound has none.
+    /// Returns the schedule of a policy. The bound has none.
     pub fn of(policy: Policy, job: &Job, known: &Knowledge) -> Result<Self, PlanError> {
         let Some(last) = job.tiers.last() else {
             return Err(PlanError::Tiers(0));
@@ -156,8 +155,7 @@ impl Schedule {
         }
     }
 
-    /// The planner's own answer. Tiers that outlive no more than a cheaper one are not asked about, and the last one
-    /// always is.
+    /// Returns the planner's schedule. Tiers that survive no more than a cheaper one are left out, except the last.
     fn planned(job: &Job, known: &Knowledge) -> Result<Self, PlanError> {
         let mut asked = Vec::new();
         let mut below = 0.0;
@@ -202,8 +200,8 @@ impl Schedule {
     }
 }
 
-/// CheckFreq's rule, seconds of work: `k = max(ceil((t_f - o) / t_i), 1)` steps for a persist time, a stall and a step,
-/// and `k + 2` while the stall is above its share.
+/// Returns CheckFreq's interval in seconds of work: `k = max(ceil((t_f - o) / t_i), 1)` steps for a persist time, a
+/// stall and a step, and `k + 2` while the stall exceeds its share.
 pub fn check_freq(persist_s: f64, stall_s: f64, step_s: f64, most: f64) -> f64 {
     let mut steps = ((persist_s - stall_s) / step_s).ceil().max(1.0);
     let enough = stall_s / (most * step_s);
@@ -222,7 +220,7 @@ mod tests {
     #[test]
     fn checkfreq_is_that_of_its_artefact() {
         assert!((check_freq(12.0, 0.9, 0.5, 1.0) - 23.0 * 0.5).abs() < 1e-9);
-        // 0.9 of 11.5 is 7.8 %: 5 % asks for 36 steps or more, in twos from 23.
+        // 0.9 of 11.5 is 7.8 %: 5 % requires 36 steps or more, in twos from 23.
         assert!((check_freq(12.0, 0.9, 0.5, 0.05) - 37.0 * 0.5).abs() < 1e-9);
     }
 
@@ -246,8 +244,8 @@ mod tests {
         }
     }
 
-    /// One failure an hour, 75, 22 and 3 % by tier, images of 0.2, 2 and 120 s: the first-order optimum is an image of
-    /// the first tier each 43.8 s, of the second each 256 s, of the third each 89 min.
+    /// One failure an hour, 75, 22 and 3 % by tier, checkpoints of 0.2, 2 and 120 s: the first-order optimum is one on
+    /// the first tier each 43.8 s, on the second each 256 s, on the third each 89 min.
     #[test]
     fn the_pattern_is_the_planners() {
         let job = Job {
@@ -272,7 +270,7 @@ mod tests {
             let found = found.expect("every tier helps");
             assert!((found / wanted - 1.0).abs() < 0.12, "{found} {wanted}");
         }
-        // Tiers that outlive nothing more are left out, and the last one stays.
+        // Tiers that survive nothing more are left out, except the last.
         let useless = Knowledge {
             covers: vec![0.0, 0.0, 1.0],
             ..known

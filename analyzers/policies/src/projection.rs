@@ -1,4 +1,4 @@
-//! How often jobs of a size fail and what that leaves of their time: Kokolis et al., "Revisiting Reliability in
+//! Projected failure rate and effective training time by job size: Kokolis et al., "Revisiting Reliability in
 //! Large-Scale Machine Learning Research Clusters" (HPCA 2025, arXiv 2410.21680).
 //!
 //! Mean time to failure is `1 / (nodes r)`; the expected effective training time ratio is
@@ -10,20 +10,20 @@ use serde::Serialize;
 /// GPUs of a node in that study.
 pub const GPUS_PER_NODE: u32 = 8;
 
-/// What is expected of jobs of one size.
+/// Projection for jobs of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Projection {
     /// GPUs of the job.
     pub gpus: u32,
-    /// Mean time to failure of the job, hours.
+    /// Mean time to failure of the job in hours.
     pub mttf_h: f64,
-    /// Best interval, seconds.
+    /// Optimal interval in seconds.
     pub interval_s: f64,
     /// Expected effective training time ratio.
     pub ettr: f64,
 }
 
-/// For jobs of so many GPUs, at a rate a node-hour, with what an image blocks and what a restart takes (seconds).
+/// Projects jobs of `gpus` GPUs at a failure rate a node-hour; checkpoint stall and restart in seconds.
 pub fn project(gpus: u32, per_node_hour: f64, blocking_s: f64, restart_s: f64) -> Projection {
     let nodes = f64::from(gpus) / f64::from(GPUS_PER_NODE);
     let mttf_h = 1.0 / (nodes * per_node_hour);

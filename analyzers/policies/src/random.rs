@@ -1,13 +1,13 @@
-//! Choices that are the same on every machine: xoshiro256** (Blackman and Vigna 2018), seeded by SplitMix64.
+//! Reproducible random numbers on every platform: xoshiro256** (Blackman and Vigna 2018), seeded by SplitMix64.
 
-/// A generator. The same seed gives the same numbers everywhere.
+/// Generator; the same seed gives the same numbers on every platform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Random {
     state: [u64; 4],
 }
 
 impl Random {
-    /// One that begins with a seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         let mut at = seed;
         let mut next = || {
@@ -22,7 +22,7 @@ impl Random {
         }
     }
 
-    /// 64 even bits.
+    /// Returns 64 uniform random bits.
     pub fn bits(&mut self) -> u64 {
         let [a, b, c, d] = self.state;
         let result = b.wrapping_mul(5).rotate_left(7).wrapping_mul(9);
@@ -31,27 +31,27 @@ impl Random {
         result
     }
 
-    /// Even in (0, 1).
+    /// Returns a uniform number in (0, 1).
     pub fn unit(&mut self) -> f64 {
         ((self.bits() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
-    /// Even among `0..count`; 0 where there is nothing to choose from. The bias is below `count / 2^64`.
+    /// Returns a uniform number in `0..count`, or 0 if the range is empty. The bias is below `count / 2^64`.
     pub fn below(&mut self, count: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(count)) >> 64) as u64
     }
 
-    /// Exponential with this mean.
+    /// Returns an exponential number with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * self.unit().ln()
     }
 
-    /// Weibull with this shape and scale.
+    /// Returns a Weibull number with this shape and scale.
     pub fn weibull(&mut self, shape: f64, scale: f64) -> f64 {
         scale * (-self.unit().ln()).powf(1.0 / shape)
     }
 
-    /// `count` different numbers out of `0..of`, in rising order (Floyd's method); all of them when there are no more.
+    /// Returns `count` different numbers of `0..of` in ascending order (Floyd's method), or all if there are no more.
     pub fn sample(&mut self, count: u32, of: u32) -> Vec<u32> {
         if count >= of {
             return (0..of).collect();

@@ -1,11 +1,11 @@
-//! One job through one weather, event by event.
+//! Event simulation of one job through one failure schedule.
 //!
-//! A failure stops all ranks. Work goes on after it was noticed, enough nodes are there, the ranks were started and an
-//! image was read; a failure meanwhile begins all of that anew. An image holds the state of the moment at which it was
-//! begun and can be used once it is ready; those under way at a failure are given up. Once a job is back, its state is
-//! on every tier that is cheaper than the one it was read from, as restoring leaves it there.
+//! A failure stops all ranks. Work resumes after detection, once enough nodes are available, the ranks have restarted
+//! and a checkpoint was read; a failure meanwhile restarts this sequence. A checkpoint holds the state at its start
+//! and is usable once it is ready; checkpoints in progress at a failure are discarded. After recovery the state is on
+//! every tier cheaper than the one it was read from, because restoring leaves it there.
 //!
-//! Absent: bandwidth that jobs share, images that fail, nodes that are slow.
+//! Absent: bandwidth shared between jobs, failed checkpoints, slow nodes.
 
 mod bound;
 mod recovery;
@@ -58,16 +58,16 @@ pub fn run(
     Ok(run.outcome)
 }
 
-/// What has been done and is not lost.
+/// Work done and not lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Done {
-    /// Seconds of the full job.
+    /// Work in seconds of the full job.
     work_s: f64,
-    /// Seconds on the clock.
+    /// Training in seconds of wall time.
     trained_s: f64,
 }
 
-/// Images of one tier.
+/// Checkpoints of one tier.
 #[derive(Debug, Clone, Default)]
 struct Shelf {
     usable: Option<Done>,
@@ -75,7 +75,7 @@ struct Shelf {
 }
 
 impl Shelf {
-    /// Images that are ready by now can be used.
+    /// Marks checkpoints that are ready by `now` as usable.
     fn settle(&mut self, now: f64) {
         while let Some((_, done)) = self.under_way.pop_front_if(|(ready, _)| *ready <= now) {
             self.usable = Some(done);
@@ -83,7 +83,7 @@ impl Shelf {
     }
 }
 
-/// When images are due: every tier at a whole number of ticks.
+/// Due times of checkpoints: every tier at a multiple of one tick.
 struct Ticks {
     tick_s: f64,
     every: Vec<Option<u64>>,
@@ -100,7 +100,7 @@ impl Ticks {
     }
 }
 
-/// What a stretch of time is counted as.
+/// Use of a span of time.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Train,
@@ -111,15 +111,15 @@ enum Part {
     Reshard,
 }
 
-/// Why a stretch ended.
+/// Event that ends a span of time.
 enum End {
-    /// It was over.
+    /// The span has elapsed.
     Over,
     /// Nodes came back.
     Came,
-    /// A failure.
+    /// A failure struck the job.
     Struck,
-    /// So did the weather.
+    /// The schedule has ended.
     Finished,
 }
 
@@ -155,7 +155,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The first start, which costs nothing but waiting for nodes.
+    /// Starts the job; the first start costs only the wait for nodes.
     fn start(&mut self) -> bool {
         loop {
             if self.job.working(self.vacant) > 0 {
@@ -173,7 +173,7 @@ impl Run<'_> {
         if self.policy == Policy::Oracle {
             return self.train_knowing();
         }
-        // Ticks are counted from here: an image of this moment is there already.
+        // Ticks count from here: a checkpoint of this moment exists already.
         let (mut tick, begun) = (0_u64, self.done.work_s);
         loop {
             let due = begun + (tick + 1) as f64 * self.ticks.tick_s;
@@ -195,7 +195,7 @@ impl Run<'_> {
         }
     }
 
-    /// Images of all tiers that are due at a tick.
+    /// Writes the checkpoints of all tiers that are due at a tick.
     fn save(&mut self, tick: u64) -> End {
         let (begun, held) = (self.now, self.done);
         let mut stall = 0.0;
@@ -215,11 +215,11 @@ impl Run<'_> {
                 .push_back((begun + stall.max(tier.ready_s()), held));
             self.outcome.images += 1;
         }
-        // Nodes that came meanwhile join now.
+        // Nodes that came back meanwhile join now.
         self.reshape()
     }
 
-    /// Takes nodes in that came back while the job runs.
+    /// Adds nodes that came back while the job runs.
     fn reshape(&mut self) -> End {
         loop {
             let wanted = self.job.working(self.vacant);
@@ -237,7 +237,7 @@ impl Run<'_> {
         }
     }
 
-    /// Like [`spend`](Self::spend) up to a moment, but nodes that come back end nothing.
+    /// Like [`spend`](Self::spend) up to a moment, but returning nodes do not end the span.
     fn spend_through(&mut self, until: f64, part: Part) -> End {
         loop {
             match self.spend(until - self.now, part) {
@@ -247,7 +247,7 @@ impl Run<'_> {
         }
     }
 
-    /// Lets so many seconds go by, or less where something happens.
+    /// Advances the clock by `seconds`, or to the next event if that is earlier.
     fn spend(&mut self, seconds: f64, part: Part) -> End {
         let wanted = self.now + seconds.max(0.0);
         let event = self.weather.events.get(self.next);
@@ -299,7 +299,7 @@ impl Run<'_> {
         }
     }
 
-    /// Work since the newest image that is left is lost.
+    /// Discards the work since the newest checkpoint that survives.
     fn strike(&mut self, strike: &Strike) {
         self.lost.extend(&strike.lost);
         self.lost.sort_unstable();
@@ -309,7 +309,7 @@ impl Run<'_> {
         for (tier, shelf) in self.job.tiers.iter().zip(&mut self.tiers) {
             shelf.settle(now);
             shelf.under_way.clear();
-            // What the bound keeps, it keeps.
+            // The bound's checkpoints survive every failure by definition.
             if !oracle && !tier.survives.outlives(&self.lost, nodes) {
                 shelf.usable = None;
             }

@@ -1,30 +1,30 @@
-//! Traces that are made up: nodes fail by a renewal process of their own, and domains of nodes fail together.
+//! Generated traces: each node fails by its own renewal process, and domains of nodes fail together.
 
 use rankguard_checkpoint_schedule::rates::{Rates, Scope};
 
 use crate::random::Random;
 use crate::trace::{Failure, Trace, TraceError};
 
-/// How nodes fail.
+/// Parameters of a generated trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Synthetic {
     /// Nodes of the cluster.
     pub nodes: u32,
-    /// Length of the trace, seconds.
+    /// Length of the trace in seconds.
     pub span_s: f64,
-    /// Failures a node-hour by what they take with them; one of a domain is one failure, however many nodes it strikes.
+    /// Failures a node-hour by scope; a failure of a domain counts once, not for each of its nodes.
     pub rates: Rates,
-    /// Weibull shape of the times between failures of a node: 1 for exponential, below it they come in clusters. Nodes
-    /// begin new, so that with a shape below 1 the beginning of a trace has more failures than its end.
+    /// Weibull shape of the times between failures of a node: 1 is exponential, below 1 failures are clustered. Nodes
+    /// start new, so a shape below 1 gives more failures at the start of a trace than at its end.
     pub shape: f64,
     /// Nodes of a domain (rack, switch, power).
     pub domain: u32,
-    /// Mean of the (exponential) time until a lost node can be used again, seconds.
+    /// Mean of the exponential repair time of a lost node in seconds.
     pub repair_s: f64,
 }
 
 impl Synthetic {
-    /// One history.
+    /// Generates one trace.
     pub fn trace(&self, random: &mut Random) -> Result<Trace, TraceError> {
         let causes = Scope::ALL.iter().map(ToString::to_string).collect();
         let mut failures = Vec::new();
@@ -60,7 +60,7 @@ impl Synthetic {
     }
 }
 
-/// The gamma function above 0: Stirling's series, moved up to where it is exact.
+/// Returns the gamma function above 0: Stirling's series, shifted to where it is accurate.
 fn gamma(x: f64) -> f64 {
     let (mut x, mut below) = (x, 1.0);
     while x < 10.0 {
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    /// The coefficient of variation of a Weibull of shape 0.7 is 1.46: gaps of a node spread more than exponential ones.
+    /// The coefficient of variation of a Weibull of shape 0.7 is 1.46: gaps of a node vary more than exponential ones.
     #[test]
     fn a_low_shape_spreads_the_gaps() {
         let mut wanted = Synthetic {

@@ -1,25 +1,25 @@
-//! What happened to a set of nodes: failures and absences, as a data set tells them or as they are made up.
+//! Trace of failures and absences of a set of nodes, recorded or generated.
 
 use rankguard_checkpoint_schedule::rates::Scope;
 
 use crate::random::Random;
 
-/// One node that is struck.
+/// Failure of one node.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Failure {
-    /// When, seconds from the beginning of the trace.
+    /// Seconds since the start of the trace.
     pub at_s: f64,
-    /// Which node, `0..nodes`.
+    /// Node number in `0..nodes`.
     pub node: u32,
-    /// Until it can be used again, seconds; nothing of it counts for [`Scope::Process`], where the node stays.
+    /// Repair time in seconds; ignored for [`Scope::Process`], which leaves the node in service.
     pub repair_s: f64,
-    /// Why, an index into the causes of the trace.
+    /// Cause, as an index into the causes of the trace.
     pub cause: u16,
-    /// What is lost: the ranks only, or the node. Nodes that go together are failures of the same moment.
+    /// Extent of the loss: the ranks only, or the node. Nodes that fail together are failures at the same moment.
     pub scope: Scope,
 }
 
-/// A trace of so many nodes over so long.
+/// Failures of a number of nodes over a span of time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     nodes: u32,
@@ -29,46 +29,43 @@ pub struct Trace {
     order: Order,
 }
 
-/// Whether the number of a node says anything.
+/// Meaning of node numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Any node may stand for any other: replicates draw nodes at random.
+    /// Nodes are interchangeable: replicates draw random nodes.
     Alike,
-    /// Node `i` is there while more than `i` are (a count of nodes): the first ones are always taken.
+    /// Node `i` is available while more than `i` nodes are (a count of nodes): replicates take the first ones.
     Count,
 }
 
-/// Why a trace is none.
+/// Error of building a trace.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TraceError {
-    /// No nodes or no time.
+    /// The trace has no nodes or no duration.
     #[error("a trace needs nodes and a span above 0; it has {nodes} nodes and {span_s} s")]
     Empty {
-        /// Nodes.
         nodes: u32,
-        /// Seconds.
+        /// Span in seconds.
         span_s: f64,
     },
-    /// A failure that cannot be.
+    /// A failure is not valid.
     #[error("failure {row}: {what}")]
     Failure {
-        /// Its place in the list, from 0.
+        /// Index in the list, from 0.
         row: usize,
-        /// What is wrong.
         what: &'static str,
     },
-    /// A count that cannot be.
+    /// A sample of the capacity is not valid.
     #[error("sample {row} of the capacity: {what}")]
     Capacity {
-        /// Its place in the list, from 0.
+        /// Index in the list, from 0.
         row: usize,
-        /// What is wrong.
         what: &'static str,
     },
 }
 
 impl Trace {
-    /// Failures in any order.
+    /// Builds a trace from failures in any order.
     pub fn new(nodes: u32, span_s: f64, causes: Vec<String>, mut failures: Vec<Failure>) -> Result<Self, TraceError> {
         if nodes == 0 || !(span_s.is_finite() && span_s > 0.0) {
             return Err(TraceError::Empty { nodes, span_s });
@@ -97,8 +94,8 @@ impl Trace {
         })
     }
 
-    /// A count of nodes that changes: `(seconds, available)` in order of time, the last value until the end. Which
-    /// nodes go is not told by a count: the last that came is the first to go.
+    /// Builds a trace from a changing count of nodes: `(seconds, available)` in order of time; the last value holds
+    /// until the end. A count does not identify nodes, so the node that came last leaves first.
     pub fn of_capacity(points: &[(f64, u32)], span_s: f64) -> Result<Self, TraceError> {
         let nodes = points.iter().map(|(_, count)| *count).max().unwrap_or(0);
         let mut gone: Vec<Option<f64>> = vec![None; nodes as usize];
@@ -122,7 +119,7 @@ impl Trace {
             if now >= span_s {
                 break;
             }
-            // What was there before the first sample is not known: it counts from the beginning.
+            // The count before the first sample is unknown: the first sample counts from the start.
             let since = if row == 0 { 0.0 } else { now };
             for (node, gone) in gone.iter_mut().enumerate() {
                 let here = node < *count as usize;
@@ -148,37 +145,35 @@ impl Trace {
         })
     }
 
-    /// Nodes.
     pub fn nodes(&self) -> u32 {
         self.nodes
     }
 
-    /// Length, seconds.
+    /// Returns the length in seconds.
     pub fn span_s(&self) -> f64 {
         self.span_s
     }
 
-    /// Names of the causes.
+    /// Returns the names of the causes.
     pub fn causes(&self) -> &[String] {
         &self.causes
     }
 
-    /// The failures in order of time.
+    /// Returns the failures in order of time.
     pub fn failures(&self) -> &[Failure] {
         &self.failures
     }
 
-    /// Whether nodes may stand for each other.
     pub fn order(&self) -> Order {
         self.order
     }
 
-    /// Failures a node-hour, time in repair included.
+    /// Returns failures a node-hour, repair time included.
     pub fn per_node_hour(&self) -> f64 {
         self.failures.len() as f64 / (f64::from(self.nodes) * self.span_s / 3_600.0)
     }
 
-    /// Share of node-time in which nodes are away, each moment of a node counted once.
+    /// Returns the share of node-time in which nodes are away; overlapping repairs of a node count once.
     pub fn away(&self) -> f64 {
         let mut until = vec![0.0_f64; self.nodes as usize];
         let mut away = 0.0;
@@ -191,9 +186,9 @@ impl Trace {
         away / (f64::from(self.nodes) * self.span_s)
     }
 
-    /// Another stretch of the same history: `nodes` of its nodes, and the clock begun anywhere, the end joined to the
-    /// beginning. Nodes are drawn at random where they are alike. A circular draw keeps every gap between failures of a
-    /// node but the one that spans the seam; it is right as far as the trace does not drift.
+    /// Draws a sample of the trace: `nodes` of its nodes, starting at a random time, with the end joined to the start.
+    /// Nodes are drawn at random if they are interchangeable. A circular draw retains every gap between failures of a
+    /// node except the one across the seam; it is valid as far as the trace has no trend.
     pub fn draw(&self, nodes: u32, random: &mut Random) -> Self {
         let chosen = match self.order {
             Order::Alike => random.sample(nodes, self.nodes),
@@ -215,7 +210,7 @@ impl Trace {
                 failure.at_s - begin + self.span_s
             };
             failures.push(Failure { at_s, node, ..*failure });
-            // What was away across the seam is away at the new beginning.
+            // A node that is away across the seam is away at the new start.
             let over = failure.at_s + failure.repair_s - begin;
             if failure.scope != Scope::Process && failure.at_s < begin && over > 0.0 {
                 failures.push(Failure {

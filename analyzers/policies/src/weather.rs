@@ -1,7 +1,8 @@
-//! What a trace does to one job: which failures strike it, and how many of its nodes are missing when.
+//! Failure schedule of one job in a trace: the failures that strike it, and the number of missing nodes over time.
 //!
-//! Who replaces whom is decided the moment a node is lost or comes back: a spare if there is one, else the first node
-//! that returns. So nothing here depends on how the job saves its work, and every policy meets the same weather.
+//! Replacement is decided at the moment a node is lost or comes back: a spare if there is one, otherwise the first node
+//! that comes back. The schedule is therefore independent of the checkpoint policy, and every policy meets the same
+//! one.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeSet, BinaryHeap};
@@ -11,40 +12,40 @@ use rankguard_checkpoint_schedule::rates::Scope;
 use crate::job::Job;
 use crate::trace::Trace;
 
-/// Something that happens to the job.
+/// Event of a schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// When, seconds from the beginning.
+    /// Seconds since the start.
     pub at_s: f64,
-    /// Nodes that are missing after it.
+    /// Number of missing nodes after the event.
     pub vacant: u32,
-    /// What struck it; nothing where a missing node came back.
+    /// Failure of the job; `None` if a missing node came back.
     pub strike: Option<Strike>,
 }
 
-/// A failure of the job.
+/// Failure that strikes the job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Strike {
-    /// An index into the causes of the trace.
+    /// Cause, as an index into the causes of the trace.
     pub cause: u16,
-    /// Places in the job whose node was lost, in rising order; empty where only ranks died.
+    /// Positions in the job that lost their node, ascending; empty if only ranks died.
     pub lost: Vec<u32>,
 }
 
-/// The weather of one job.
+/// Failure schedule of one job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weather {
-    /// How long, seconds.
+    /// Length in seconds.
     pub span_s: f64,
-    /// Nodes that are missing at the beginning.
+    /// Number of missing nodes at the start.
     pub vacant: u32,
-    /// What happens, in order of time.
+    /// Events in order of time.
     pub events: Vec<Event>,
 }
 
 impl Weather {
-    /// The first nodes of the trace are the job's, the next ones stand by; where the trace has no more, there are fewer
-    /// spares, and places beyond its nodes stay empty.
+    /// Assigns the first nodes of the trace to the job and the next ones as spares. A smaller trace gives fewer spares,
+    /// and positions beyond its nodes stay empty.
     pub fn of(trace: &Trace, job: &Job) -> Self {
         let mut yard = Yard::new(trace.nodes(), job);
         let mut events = Vec::new();
@@ -78,7 +79,7 @@ impl Weather {
             if let Some(strike) = &mut strike {
                 strike.lost.sort_unstable();
             }
-            // Before the first moment nothing ran, so nothing was struck.
+            // Nothing runs before the first moment, so a failure then does not strike the job.
             let strike = strike.filter(|_| at_s > 0.0);
             let changed = came && yard.vacant() != known;
             if at_s > 0.0 && (strike.is_some() || changed) {
@@ -95,7 +96,7 @@ impl Weather {
         }
     }
 
-    /// Failures that strike the job.
+    /// Iterates over the failures that strike the job, with their time in seconds.
     pub fn strikes(&self) -> impl Iterator<Item = (f64, &Strike)> {
         self.events
             .iter()
@@ -127,7 +128,7 @@ impl PartialOrd for Back {
     }
 }
 
-/// The nodes and where they are.
+/// State of all nodes.
 struct Yard {
     nodes: Vec<State>,
     idle: BTreeSet<u32>,
@@ -160,7 +161,8 @@ impl Yard {
         self.empty.len() as u32
     }
 
-    /// Whether the job is struck, and the place that was lost.
+    /// Records a node failure. Returns `None` if the job is not struck, otherwise the position that lost its node, if
+    /// any.
     fn fail(&mut self, node: u32, scope: Scope, until: f64) -> Option<Option<u32>> {
         let state = self.nodes.get_mut(node as usize)?;
         let was = *state;
@@ -190,7 +192,7 @@ impl Yard {
         self.returns.peek().map(|Reverse(back)| back.0)
     }
 
-    /// Nodes whose repair ends by now stand by; whether there are any.
+    /// Moves nodes with a completed repair to the spares; returns true if there were any.
     fn back(&mut self, now: f64) -> bool {
         let mut any = false;
         while let Some(Reverse(Back(at, node))) = self.returns.peek().copied() {
@@ -198,7 +200,7 @@ impl Yard {
                 break;
             }
             self.returns.pop();
-            // A later failure may have made the absence longer.
+            // A later failure may have extended the absence.
             if self.nodes[node as usize] == State::Away(at) {
                 self.nodes[node as usize] = State::Idle;
                 self.idle.insert(node);
@@ -208,7 +210,7 @@ impl Yard {
         any
     }
 
-    /// Empty places take the nodes that stand by.
+    /// Fills empty positions with spare nodes.
     fn fill(&mut self) {
         while let (Some(place), Some(node)) = (self.empty.first().copied(), self.idle.first().copied()) {
             self.empty.remove(&place);
@@ -281,7 +283,7 @@ mod tests {
             ],
         );
         let found = told(&Weather::of(&trace, &job(2, 2)));
-        // 2 and 3 took over; at 20 the node 3 is in place 1.
+        // 2 and 3 took over; at 20 node 3 is in position 1.
         assert_eq!(found, [(10.0, 0, Some(vec![0, 1])), (20.0, 0, Some(vec![1]))]);
     }
 

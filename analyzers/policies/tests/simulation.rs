@@ -1,4 +1,4 @@
-//! What every run must hold to, and what theory says of it.
+//! Invariants of every run, and agreement with theory.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -112,7 +112,7 @@ fn cases() -> impl Strategy<Value = Case> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// Every second is spent on exactly one thing, and nobody does better than who knows everything.
+    /// Every second has exactly one use, and no policy exceeds the bound that knows every failure.
     #[test]
     fn time_adds_up_and_no_policy_beats_the_bound(case in cases()) {
         let trace = case.synthetic.trace(&mut Random::new(case.seed)).unwrap();
@@ -149,7 +149,7 @@ proptest! {
     }
 }
 
-/// Daly's own setting: images of 5 min, restarts of 10 min, exponential failures, spares for everything.
+/// Daly's own setting: checkpoints of 5 min, restarts of 10 min, exponential failures, spares for everything.
 fn daly_setting(mtbf_s: f64, days: f64) -> (Job, Synthetic) {
     let job = Job {
         nodes: 1,
@@ -253,7 +253,7 @@ fn copies_in_other_domains_survive_what_takes_a_domain() {
     assert!(spread.1 > neighbours.1, "{neighbours:?} {spread:?}");
 }
 
-/// A job that can go on with fewer nodes does, and one that has spares waits less.
+/// An elastic job continues with fewer nodes, and one with spares waits less.
 #[test]
 fn elasticity_and_spares_save_waiting() {
     let failures = (0..20).map(|at| Failure {
@@ -290,7 +290,7 @@ fn elasticity_and_spares_save_waiting() {
     assert!(spared.waiting_s < 1.0 && spared.goodput() > 0.97, "{spared:?}");
 }
 
-/// A prior that is sixteen times too low is corrected: in the end little is lost against being told the truth.
+/// A prior that is sixteen times too low is corrected: the final loss against the true rate is small.
 #[test]
 fn the_adaptive_policy_comes_near_the_one_that_is_told() {
     let synthetic = Synthetic {

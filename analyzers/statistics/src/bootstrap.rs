@@ -1,4 +1,4 @@
-//! Intervals by drawing the sample again, with a generator of its own, so that a seed gives the same interval anywhere.
+//! Bootstrap confidence intervals, with a built-in generator so that a seed gives the same interval on every platform.
 
 use serde::Serialize;
 
@@ -9,12 +9,11 @@ use crate::sample::{quantile, sorted};
 pub struct Generator(u64);
 
 impl Generator {
-    /// From a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -23,25 +22,23 @@ impl Generator {
         z ^ (z >> 31)
     }
 
-    /// A place below `count`, by multiplication; its bias is below `count` in 2^64.
+    /// Returns an index below `count`, by multiplication; its bias is below `count` in 2^64.
     pub fn below(&mut self, count: usize) -> usize {
         ((u128::from(self.next_u64()) * count as u128) >> 64) as usize
     }
 }
 
-/// An estimate and the percentile interval of its bootstrap distribution.
+/// Estimate with the percentile interval of its bootstrap distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Bootstrap {
-    /// Of the sample itself.
+    /// Statistic of the original sample.
     pub estimate: f64,
-    /// Lower end.
     pub low: f64,
-    /// Upper end.
     pub high: f64,
 }
 
-/// Draws `rounds` samples of the same size with replacement; `None` for an empty sample or a statistic that is never
-/// finite.
+/// Draws `rounds` samples of the same size with replacement; returns `None` for an empty sample or a statistic that is
+/// never finite.
 pub fn interval(
     sample: &[f64],
     statistic: impl Fn(&[f64]) -> f64,

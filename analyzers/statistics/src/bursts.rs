@@ -1,25 +1,25 @@
-//! Records that belong to one incident: repeats within a window, and chains of failures.
+//! Grouping of records into incidents: repeats within a window, and chains of failures.
 
 use serde::Serialize;
 
 use crate::marks::{Marks, TOGETHER};
 use crate::order::InTime;
 
-/// Tells which records are repeats. Records come in order; for each place the label and moment last seen are remembered, and
-/// a record is a repeat when its place's last had the same label not more than `window` ago. A repeat moves the moment
-/// forward (a sliding window); another label takes the place over. Moments are in the unit of the window; give whole
-/// seconds where the published filter did.
+/// Filter for repeated records with a sliding window. Records arrive in order. A record is a repeat if the previous
+/// record of its place has the same label and is at most `window` older. A repeat moves the window forward; another
+/// label replaces the remembered one. Times are in the unit of the window; pass whole seconds where the published
+/// filter did.
 #[derive(Debug, Clone)]
 pub struct Repeats {
     window: f64,
-    /// What each place had last; where it had none, the moment is no number, and within no window.
+    /// Last label and time of each place; the time is NaN, and within no window, for a place without a record.
     last: Vec<Seen>,
 }
 
 type Seen = (u32, f64);
 
 impl Repeats {
-    /// No record came yet.
+    /// Creates a filter without records.
     pub fn new(window: f64) -> Self {
         Self {
             window,
@@ -27,8 +27,8 @@ impl Repeats {
         }
     }
 
-    /// How many of the records that come next, each a place, a label and a moment, are none. Places are numbered from 0:
-    /// each number is a slot.
+    /// Returns the number of records that are not repeats; each is a place, a label and a time. Place numbers start at
+    /// 0 and are array indexes.
     pub fn left(&mut self, records: impl ExactSizeIterator<Item = (u32, u32, f64)> + Clone) -> usize {
         let places = records.clone().map(|(place, ..)| place as usize + 1).max().unwrap_or(0);
         self.last.resize(places.max(self.last.len()), (0, f64::NAN));
@@ -42,44 +42,43 @@ impl Repeats {
     }
 }
 
-/// A chain of failures, each less than the window after the one before.
+/// Chain of failures, each less than the window after its predecessor.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Burst {
-    /// The rank of its first member in [`Chains::order`].
+    /// Rank of its first member in [`Chains::order`].
     pub first: usize,
-    /// How many members it has.
+    /// Number of members.
     pub members: usize,
-    /// From the first to the last.
+    /// Time from the first to the last member.
     pub duration: f64,
 }
 
 /// Failures in time order, and the chains among them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chains {
-    /// Failures in time order.
     pub order: InTime,
-    /// The chains of at least two.
+    /// Chains of at least two failures.
     pub bursts: Vec<Burst>,
 }
 
 impl Chains {
-    /// Places of a chain's members in the caller's slice, in time order.
+    /// Returns the indexes of a chain's members in the caller's slice, in time order.
     pub fn members(&self, burst: &Burst) -> impl Iterator<Item = usize> {
         (burst.first..burst.first + burst.members).map(|rank| self.order.row(rank))
     }
 }
 
-/// Chains of at least two failures, each less than `window` after the one before; times that are not finite take no
-/// part.
+/// Finds chains of at least two failures, each less than `window` after its predecessor; times that are not finite are
+/// ignored.
 pub fn chains(times: &[f64], window: f64) -> Chains {
     let order = InTime::of(times);
     let bursts = of_ordered(&order.moments(times), window);
     Chains { order, bursts }
 }
 
-/// Chains among moments in order.
+/// Finds chains among sorted times.
 fn of_ordered(moments: &[f64], window: f64) -> Vec<Burst> {
-    // Room at once: what grows is moved again and again.
+    // Allocated once, because growing copies the content repeatedly.
     let mut bursts = Vec::with_capacity(moments.len() / 4);
     let mut begun = None;
     let mut turn = |rank: usize| match begun.take() {
@@ -93,7 +92,7 @@ fn of_ordered(moments: &[f64], window: f64) -> Vec<Burst> {
     let mut carried = false;
     let after = moments.get(1..).unwrap_or_default();
     for (at, (before, after)) in moments.chunks(TOGETHER).zip(after.chunks(TOGETHER)).enumerate() {
-        // Whether the next belongs to the chain of each; where that changes, a chain begins or ends.
+        // Marks elements with a successor in the same chain; a chain starts or ends where the mark changes.
         let belongs = Marks::of(before.iter().zip(after).map(|(before, now)| now - before < window));
         belongs
             .changes(&mut carried)
@@ -144,7 +143,7 @@ mod tests {
 
     #[test]
     fn chains_go_on_over_moments_that_are_looked_at_together() {
-        // Two chains of the same length each, and 64 gaps are looked at together.
+        // Pairs of chains of equal length, around the block size of 64 gaps.
         for len in [2, 31, 32, 33, 64, 65, 70, 128, 129] {
             let times: Vec<f64> = (0..2 * len)
                 .map(|at| f64::from(at) + f64::from(at / len) * 100.0)

@@ -1,79 +1,79 @@
 //! Proportional hazards with covariates (Cox 1972), by Newton's method on the partial likelihood.
 //!
-//! Lives that end at the same time are tied; [`Ties`] says how they are counted.
+//! Lives that end at the same time are tied; [`Ties`] selects the method for them.
 
 use serde::Serialize;
 
 use crate::{matrix, normal};
 
-/// How failures at the same time are counted.
+/// Method for failures at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ties {
-    /// Each sees the others as partly gone (Efron 1977): close to exact, the default of R.
+    /// Efron's method (Efron 1977): each tied failure counts the others as partly gone; close to exact, the
+    /// default of R.
     Efron,
-    /// Each sees all of them still at risk (Breslow 1974).
+    /// Breslow's method (Breslow 1974): each tied failure counts all others as at risk.
     Breslow,
 }
 
-/// One life with what may explain it.
+/// One life with its covariates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subject {
-    /// How long it was seen.
+    /// Time until the event or the censoring.
     pub time: f64,
-    /// Whether it ended by the event of interest.
+    /// True if the life ended by the event of interest; false if it was censored.
     pub failed: bool,
-    /// Covariates, as many for each subject.
+    /// Covariates, the same number for each subject.
     pub covariates: Vec<f64>,
 }
 
-/// The effect of one covariate.
+/// Effect of one covariate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Effect {
     /// Logarithm of the hazard ratio of one unit.
     pub coefficient: f64,
-    /// Its standard error.
+    /// Standard error of the coefficient.
     pub error: f64,
-    /// `exp(coefficient)`: how many times the hazard is for one unit more.
+    /// `exp(coefficient)`: factor on the hazard for one more unit.
     pub hazard_ratio: f64,
     /// Lower end of the hazard ratio's interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the hazard ratio's interval.
     pub high: f64,
-    /// Probability of a coefficient at least this far from 0 when there is no effect (Wald).
+    /// Probability of a coefficient at least this far from 0 without an effect (Wald).
     pub p: f64,
 }
 
-/// The model.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Model {
-    /// One effect a covariate.
+    /// One effect for each covariate.
     pub effects: Vec<Effect>,
     /// Logarithm of the partial likelihood.
     pub ln_likelihood: f64,
-    /// The same without any effect.
+    /// Logarithm of the partial likelihood without any effect.
     pub ln_likelihood_null: f64,
-    /// Subjects.
+    /// Number of subjects.
     pub subjects: usize,
-    /// Failures.
+    /// Number of failures.
     pub failures: usize,
 }
 
-/// Why there is no model.
+/// Error of a fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CoxError {
     /// Subjects differ in their number of covariates, or a value is not finite.
     #[error("subjects do not have the same finite covariates and times")]
     Malformed,
-    /// No failure, or a covariate that is the same for everybody at risk, or a sum of others.
+    /// There is no failure, a covariate is equal for all at risk, or it is a linear combination of others.
     #[error("the covariates cannot be told apart by these failures")]
     Singular,
-    /// A covariate tells the failures apart perfectly, so its coefficient has no bound.
+    /// A covariate separates the failures perfectly, so its coefficient is unbounded.
     #[error("the coefficients do not settle: a covariate separates those who failed from those who did not")]
     Separated,
 }
 
-/// Fits the model; intervals hold the truth with probability `level`.
+/// Fits the model with intervals of confidence `level`.
 pub fn fit(subjects: &[Subject], ties: Ties, level: f64) -> Result<Model, CoxError> {
     let count = subjects.first().map_or(0, |subject| subject.covariates.len());
     let sound = |subject: &Subject| {
@@ -84,7 +84,7 @@ pub fn fit(subjects: &[Subject], ties: Ties, level: f64) -> Result<Model, CoxErr
     if count == 0 || !subjects.iter().all(sound) {
         return Err(CoxError::Malformed);
     }
-    // Centred covariates keep the exponentials in range; effects do not change by it.
+    // Centred covariates keep the exponentials in range and do not change the effects.
     let means: Vec<f64> = (0..count)
         .map(|at| subjects.iter().map(|subject| subject.covariates[at]).sum::<f64>() / subjects.len() as f64)
         .collect();
@@ -155,7 +155,7 @@ struct Likelihood {
     information: Vec<Vec<f64>>,
 }
 
-/// Sums over those at risk: weights, weighted covariates, weighted products.
+/// Sums over the subjects at risk: weights, weighted covariates, weighted products.
 #[derive(Clone)]
 struct Sums {
     weight: f64,
@@ -183,7 +183,7 @@ impl Sums {
     }
 }
 
-/// `subjects` from the longest life to the shortest, so that sums over those at risk only grow.
+/// Computes the likelihood; `subjects` are sorted by descending time, so that sums over those at risk only grow.
 fn likelihood(subjects: &[Subject], beta: &[f64], ties: Ties) -> Likelihood {
     let count = beta.len();
     let mut found = Likelihood {

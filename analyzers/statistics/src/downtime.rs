@@ -1,9 +1,9 @@
-//! Unions of intervals: a node with two open faults is down once.
+//! Unions of intervals: a node with two open faults counts as down once.
 
 use std::collections::BTreeMap;
 
-/// The union of intervals `(from, to)`, in order and apart from each other. Intervals of no or negative length, or
-/// with an end that is not finite, add nothing.
+/// Returns the union of intervals `(from, to)`, sorted and disjoint. Intervals of no or negative length, or with
+/// an end that is not finite, are ignored.
 pub fn union(intervals: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let mut sorted: Vec<(f64, f64)> = intervals
         .iter()
@@ -21,7 +21,7 @@ pub fn union(intervals: &[(f64, f64)]) -> Vec<(f64, f64)> {
     union
 }
 
-/// Time that the intervals cover together within a window.
+/// Returns the total time that the intervals cover within a window.
 pub fn covered(intervals: &[(f64, f64)], window: (f64, f64)) -> f64 {
     union(intervals)
         .iter()
@@ -29,7 +29,7 @@ pub fn covered(intervals: &[(f64, f64)], window: (f64, f64)) -> f64 {
         .sum()
 }
 
-/// The same for each node.
+/// Returns the covered time of each node.
 pub fn covered_by_node<N: Ord + Clone>(intervals: &[(N, f64, f64)], window: (f64, f64)) -> BTreeMap<N, f64> {
     let mut nodes: BTreeMap<N, Vec<(f64, f64)>> = BTreeMap::new();
     for (node, from, to) in intervals {

@@ -1,7 +1,7 @@
-//! Distributions of positive durations by maximum likelihood, location 0.
+//! Maximum likelihood fits of positive durations, location 0.
 //!
-//! A duration of 0 has no likelihood under three of the four families, so its treatment decides the result and is part
-//! of the question: [`Zeros`]. A duration that was still running when it was last seen is censored: it counts with the
+//! A duration of 0 has no likelihood under three of the four families, so its treatment decides the result and is a
+//! parameter: [`Zeros`]. A duration that was still running when last observed is censored: it contributes the
 //! probability of lasting longer ([`Sample::of_lives`]); no gamma is fitted then.
 
 mod censored;
@@ -18,13 +18,13 @@ use crate::normal;
 use crate::special::{digamma, ln_gamma, trigamma};
 use runs::{Run, runs};
 
-/// What happens to durations of 0 before a fit.
+/// Treatment of durations of 0 before a fit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Zeros {
-    /// They are left out.
+    /// Zeros are left out.
     Dropped,
-    /// They become this small positive duration.
+    /// Zeros are replaced by this small positive duration.
     Replaced(f64),
 }
 
@@ -37,47 +37,46 @@ impl std::fmt::Display for Zeros {
     }
 }
 
-/// A fitted distribution and how well it fits.
+/// Fitted distribution and its goodness of fit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Fit {
-    /// The distribution.
     pub distribution: Distribution,
-    /// Durations that it was fitted to, censored ones too.
+    /// Number of fitted durations, censored ones included.
     pub count: usize,
     /// Logarithm of the likelihood.
     pub ln_likelihood: f64,
     /// Akaike's criterion, `2 parameters - 2 ln likelihood`: the smallest of several fits to one sample is best.
     pub aic: f64,
-    /// Kolmogorov-Smirnov distance: the largest gap between fitted and observed distribution function; the observed one
-    /// is Kaplan and Meier's where durations are censored.
+    /// Kolmogorov-Smirnov distance: the largest gap between fitted and observed distribution function; with censored
+    /// durations the observed one is Kaplan and Meier's.
     pub ks: f64,
 }
 
-/// Durations ready to be fitted.
+/// Durations prepared for fits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// Different durations in order, each with how many there are.
+    /// Distinct durations in ascending order, each with its count.
     runs: Vec<Run>,
     ended: usize,
-    /// Durations that were still running when last seen.
+    /// Number of durations that were still running when last observed.
     pub censored: usize,
     sum: f64,
-    /// Mean of the logarithms of those that ended.
+    /// Mean logarithm of the completed durations.
     mean_ln: f64,
-    /// Durations that were 0.
+    /// Number of durations that were 0.
     pub zeros: usize,
-    /// Values that are no durations: negative or not finite; left out.
+    /// Number of values left out because they are negative or not finite.
     pub refused: usize,
 }
 
 impl Sample {
-    /// Takes durations; `None` when fewer than two different ones remain, for then no spread can be fitted.
+    /// Prepares durations; returns `None` if fewer than two distinct ones remain, because then no spread can be fitted.
     pub fn new(durations: &[f64], zeros: Zeros) -> Option<Self> {
         Self::of(durations.to_vec(), Vec::new(), zeros)
     }
 
-    /// Takes durations of which some were still running; `None` when fewer than two different ones that ended remain. One
-    /// that runs since this moment tells nothing: censored zeros are left out.
+    /// Prepares durations of which some are censored; returns `None` if fewer than two distinct completed ones remain.
+    /// Censored zeros carry no information and are left out.
     pub fn of_lives(lives: &[Life], zeros: Zeros) -> Option<Self> {
         let times = |failed: bool| {
             lives
@@ -105,7 +104,7 @@ impl Sample {
         }
         let (count, censored) = (ended.len(), running.len());
         let runs = runs(ended, running);
-        // No spread without a second one that ended.
+        // A spread requires a second distinct completed duration.
         runs.iter().filter(|run| run.ended > 0).nth(1)?;
         let sum_ln: f64 = runs.iter().map(|run| run.ended as f64 * run.ln).sum();
         Some(Self {
@@ -119,12 +118,12 @@ impl Sample {
         })
     }
 
-    /// How many durations are fitted, censored ones too.
+    /// Returns the number of fitted durations, censored ones included.
     pub fn count(&self) -> usize {
         self.ended + self.censored
     }
 
-    /// All families that can be fitted, the one with the smallest criterion first.
+    /// Fits all applicable families; the smallest criterion comes first.
     pub fn fit_all(&self) -> Vec<Fit> {
         let mut fits = vec![self.exponential(), self.weibull(), self.lognormal()];
         fits.extend(self.gamma());
@@ -132,14 +131,14 @@ impl Sample {
         fits
     }
 
-    /// All time over those that ended.
+    /// Fits the exponential: total time over the number of completed durations.
     pub fn exponential(&self) -> Fit {
         let mean = self.sum / self.ended as f64;
         self.judge(Distribution::Exponential { mean })
     }
 
-    /// Newton's method on the likelihood equation of the shape, kept in a bracket. Powers are taken relative to the
-    /// largest duration, so none overflows.
+    /// Fits the Weibull by Newton's method on the likelihood equation of the shape, within a bracket. Powers are
+    /// relative to the largest duration, so none overflows.
     pub fn weibull(&self) -> Fit {
         let ended = self.ended as f64;
         let largest = self.runs.last().map_or(0.0, |run| run.ln);
@@ -152,7 +151,7 @@ impl Sample {
             })
         };
         let (mut low, mut high) = (0.0_f64, f64::INFINITY);
-        // What a Weibull distribution with this deviation of logarithms would have.
+        // Shape of a Weibull distribution with this deviation of logarithms.
         let mut k = (std::f64::consts::PI / 6.0_f64.sqrt() / self.deviation_ln()).clamp(1e-6, 1e6);
         for _ in 0..200 {
             let (a, b, c) = sums(k);
@@ -177,7 +176,7 @@ impl Sample {
         self.judge(Distribution::Weibull { shape: k, scale })
     }
 
-    /// Moments of the logarithms; Newton's method where some are censored.
+    /// Fits the lognormal by the moments of the logarithms, or by Newton's method with censored durations.
     pub fn lognormal(&self) -> Fit {
         let (mu, sigma) = match self.censored {
             0 => (self.mean_ln, self.deviation_ln()),
@@ -186,8 +185,8 @@ impl Sample {
         self.judge(Distribution::Lognormal { mu, sigma })
     }
 
-    /// Newton's method on `ln k - ψ(k) = ln mean - mean ln` in `1/k` (Minka, "Estimating a Gamma distribution", 2002).
-    /// `None` where some are censored.
+    /// Fits the gamma by Newton's method on `ln k - ψ(k) = ln mean - mean ln` in `1/k` (Minka, "Estimating a Gamma
+    /// distribution", 2002). Returns `None` with censored durations.
     pub fn gamma(&self) -> Option<Fit> {
         if self.censored > 0 {
             return None;
@@ -210,7 +209,7 @@ impl Sample {
         }))
     }
 
-    /// Deviation of the logarithms of those that ended (divisor n).
+    /// Returns the deviation of the logarithms of completed durations (divisor n).
     fn deviation_ln(&self) -> f64 {
         let squares = self
             .runs
@@ -219,7 +218,7 @@ impl Sample {
         (squares.sum::<f64>() / self.ended as f64).sqrt()
     }
 
-    /// Logarithm of the likelihood, from sums over the sample.
+    /// Computes the logarithm of the likelihood from sums over the sample.
     fn ln_likelihood(&self, of: &Distribution) -> f64 {
         let ended = self.ended as f64;
         match *of {

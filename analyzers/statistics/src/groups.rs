@@ -1,17 +1,18 @@
-//! Values by what their rows are labelled with.
+//! Grouping of values by label.
 
 use std::ops::Range;
 
-/// The finite values of each label, all in one buffer, each label's in the order of the rows.
+/// Finite values of each label in one buffer, in row order within a label.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Groups {
     values: Vec<f64>,
-    /// Where those without a label lie, then those of each label: with room behind for values that are not finite.
+    /// Range without label, then the range of each label; a gap after each range remains for values that are not
+    /// finite.
     places: Vec<Range<usize>>,
 }
 
 impl Groups {
-    /// Of rows with these labels, numbered from 1 with 0 for none, of which so many have each, and with these values.
+    /// Groups rows by label (from 1, 0 for none); `counts` is the number of rows of each label.
     pub fn of(labels: &[impl Copy + Into<usize>], counts: &[u64], values: &[f64]) -> Self {
         let without = labels.len() as u64 - counts.iter().sum::<u64>();
         let mut behind = 0;
@@ -25,20 +26,21 @@ impl Groups {
         for (label, value) in labels.iter().zip(values) {
             let next = &mut next[(*label).into()];
             dealt[*next] = *value;
-            // Nobody can guess which are finite: the next value takes the place of one that is not.
+            // Branch-free: the next value overwrites one that is not finite.
             *next += usize::from(is_finite(*value));
         }
         let places = begins.into_iter().zip(next).map(|(begin, end)| begin..end).collect();
         Self { values: dealt, places }
     }
 
-    /// Those without a label, and then those of each.
+    /// Iterates over the values without label, then those of each label.
     pub fn each(&self) -> impl Iterator<Item = &[f64]> {
         self.places.iter().map(|place| &self.values[place.clone()])
     }
 }
 
-/// What the standard library says, in half the instructions: without its sign, the infinite one is the first that is not.
+/// Same result as the standard library in half the instructions: without the sign bit, infinity is the smallest value
+/// that is not finite.
 fn is_finite(value: f64) -> bool {
     value.to_bits() << 1 < f64::INFINITY.to_bits() << 1
 }

@@ -1,39 +1,39 @@
-//! The share that survives each age, when some were still alive at the end (Kaplan and Meier 1958).
+//! Survival curve from lives of which some are censored (Kaplan and Meier 1958).
 
 use serde::Serialize;
 
 use crate::normal;
 
-/// One life as far as it was seen.
+/// One observed life.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Life {
-    /// How long it was seen.
+    /// Time until the event or the censoring.
     pub time: f64,
-    /// Whether it ended by the event of interest; otherwise it was censored then.
+    /// True if the life ended by the event of interest; false if it was censored.
     pub failed: bool,
 }
 
-/// The curve at one age at which somebody failed.
+/// Step of the curve at an age with a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Step {
-    /// The age.
+    /// Age of the step.
     pub time: f64,
-    /// Alive and seen just before.
+    /// Number alive and observed just before.
     pub at_risk: usize,
-    /// Failed at this age.
+    /// Number of failures at this age.
     pub failed: usize,
-    /// Share that survives it.
+    /// Share that survives this age, 0 to 1.
     pub survival: f64,
     /// Standard error by Greenwood's formula.
     pub error: f64,
-    /// Lower end of the interval, on the log-log scale, so that it stays within 0 and 1.
+    /// Lower end of the interval, on the log-log scale, which keeps it within 0 and 1.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
-/// The curve at every age with a failure, with intervals that hold the truth with probability `level`. At one age,
-/// failures come before censoring. Lives whose time is not finite or is negative are left out.
+/// Returns the curve at every age with a failure, with intervals of confidence `level`. At equal ages, failures
+/// come before censoring. Lives with a negative or not finite time are ignored.
 pub fn curve(lives: &[Life], level: f64) -> Vec<Step> {
     let z = normal::half_width(level);
     let lives = ordered(lives);
@@ -56,7 +56,7 @@ pub fn curve(lives: &[Life], level: f64) -> Vec<Step> {
             let end = |sign: f64| survival.powf((sign * spread).exp());
             (end(1.0), end(-1.0), survival * greenwood.sqrt())
         } else {
-            // Nobody is left: Greenwood's formula divides by zero there.
+            // No one is at risk any more: Greenwood's formula would divide by zero.
             (0.0, 0.0, 0.0)
         };
         steps.push(Step {
@@ -72,13 +72,13 @@ pub fn curve(lives: &[Life], level: f64) -> Vec<Step> {
     steps
 }
 
-/// The survival at an age: that of the last step up to it.
+/// Returns the survival at an age: that of the last step up to it.
 pub fn at(curve: &[Step], time: f64) -> f64 {
     let after = curve.partition_point(|step| step.time <= time);
     after.checked_sub(1).map_or(1.0, |last| curve[last].survival)
 }
 
-/// The first age at which half or fewer survive; `None` where more than half outlive what was seen.
+/// Returns the first age at which half or fewer survive; `None` if more than half survive the observed time.
 pub fn median(curve: &[Step]) -> Option<f64> {
     curve.iter().find(|step| step.survival <= 0.5).map(|step| step.time)
 }
@@ -122,7 +122,7 @@ pub(crate) mod tests {
         (35.0, false),
     ];
 
-    /// The same for those with a placebo: all relapsed.
+    /// The same for the placebo group: all relapsed.
     pub(crate) const PLACEBO: [f64; 21] = [
         1.0, 1.0, 2.0, 2.0, 3.0, 4.0, 4.0, 5.0, 5.0, 8.0, 8.0, 8.0, 8.0, 11.0, 11.0, 12.0, 12.0, 15.0, 17.0, 22.0, 23.0,
     ];

@@ -1,22 +1,21 @@
-//! Estimates from failure records, from slices of numbers to numbers.
+//! Statistics of failure records: pure functions from slices of numbers to estimates.
 //!
-//! - [`order`]: moments in the order of time; [`groups`]: values by label.
+//! - [`order`]: times in ascending order; [`groups`]: values by label.
 //! - [`sample`]: mean, median, deviation, squared coefficient of variation, quantiles.
-//! - [`fit`]: exponential, Weibull, lognormal and gamma by maximum likelihood, and how well they fit; the first three of
-//!   durations of which some are still running, too.
-//! - [`kaplan_meier`], [`log_rank`], [`cox`]: lifetimes of which some are still running.
+//! - [`fit`]: exponential, Weibull, lognormal and gamma by maximum likelihood, with goodness of fit; the first three
+//!   also with censored durations.
+//! - [`kaplan_meier`], [`log_rank`], [`cox`]: lifetimes with censoring.
 //! - [`rate`]: failures over exposure with exact intervals and a Gamma posterior; [`proportion`]: shares.
-//! - [`bootstrap`]: intervals of anything, from a seed.
-//! - [`bursts`]: records that belong to one incident; [`neighbours`]: failures that come close to another.
-//! - [`spatial`]: whether failures lie anywhere, or in some cells more than exposure says.
-//! - [`downtime`]: unions of intervals and what they cover.
+//! - [`bootstrap`]: intervals of any statistic, from a seed.
+//! - [`bursts`]: records of one incident; [`neighbours`]: failures close to another in time.
+//! - [`spatial`]: tests for uniform failures over cells with known exposure.
+//! - [`downtime`]: unions of intervals and their coverage.
 //!
 //! Invariants: pure (no clock, randomness, files, sockets); the same input gives the same output, a bootstrap the same
-//! seed. Input that has no answer (nothing to fit, a value that is not finite) gives `None` or an error, not NaN.
+//! seed. Input without an answer (nothing to fit, a value that is not finite) gives `None` or an error, not NaN.
 //!
-//! Absent: gamma fits with censoring, durations known only from below or within an interval, p-values of
-//! the Kolmogorov-Smirnov distance (its table does not hold where parameters were fitted to the same data), covariates
-//! that change with time.
+//! Absent: gamma fits with censoring, left- and interval-censored durations, p-values of the Kolmogorov-Smirnov
+//! distance (its table does not hold for parameters fitted to the same data), time-dependent covariates.
 
 pub mod bootstrap;
 pub mod bursts;

@@ -1,4 +1,5 @@
-//! Whether cohorts live equally long (Mantel 1966): failures of each against what equal hazards would give.
+//! Log-rank test for equal survival of cohorts (Mantel 1966): observed failures against those of equal
+//! hazards.
 
 use serde::Serialize;
 
@@ -6,22 +7,21 @@ use crate::kaplan_meier::Life;
 use crate::matrix;
 use crate::special::gamma_q;
 
-/// The comparison.
+/// Result of the test.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LogRank {
     /// Failures of each cohort.
     pub observed: Vec<f64>,
-    /// What they would be with equal hazards.
+    /// Expected failures with equal hazards.
     pub expected: Vec<f64>,
-    /// Chi-squared with one degree of freedom less than there are cohorts.
     pub chi_squared: f64,
-    /// Degrees of freedom.
+    /// Degrees of freedom: the number of cohorts less one.
     pub degrees: usize,
     /// Probability of at least this chi-squared with equal hazards.
     pub p: f64,
 }
 
-/// Compares two or more cohorts; `None` where there are fewer, or no variance to judge by.
+/// Compares two or more cohorts; returns `None` for fewer, or without variance to judge by.
 pub fn compare(cohorts: &[Vec<Life>]) -> Option<LogRank> {
     let groups = cohorts.len();
     if groups < 2 {

@@ -1,9 +1,10 @@
-//! Which of some values have something that nobody can guess: all are asked, several at a time, and those that have it named.
+//! Bit sets over blocks of values: a predicate is evaluated for a whole block without branches, and the indexes that
+//! match are iterated.
 
-/// Values that are asked together.
+/// Number of values in a block.
 pub(crate) const TOGETHER: usize = u64::BITS as usize;
 
-/// The bit of each.
+/// Bit of each index.
 const BITS: [u64; TOGETHER] = {
     let mut bits = [1; TOGETHER];
     let mut at = 1;
@@ -14,20 +15,20 @@ const BITS: [u64; TOGETHER] = {
     bits
 };
 
-/// The places of those that have it, in order.
+/// Iterator over the matching indexes in ascending order.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Marks(u64);
 
 impl Marks {
-    /// Of what no more values than are asked together answered.
+    /// Collects the answers for at most [`TOGETHER`] values.
     pub(crate) fn of(answers: impl Iterator<Item = bool>) -> Self {
-        // Bits out of a table, and none where the answer is no: to shift each to its place is slower.
+        // A table lookup is faster than a shift for each value.
         let marks = BITS.iter().zip(answers).map(|(bit, is)| if is { *bit } else { 0 });
         Self(marks.fold(0, |all, mark| all | mark))
     }
 
-    /// The places of those that differ from the one before them, and of the first that does not belong to these if the last of
-    /// these has it; `last` is whether the one before all these has it, and then whether the last has.
+    /// Returns the indexes that differ from their predecessor. `last` carries the answer of the last value of the
+    /// previous block, and is updated to that of this block.
     pub(crate) fn changes(self, last: &mut bool) -> Self {
         let before = self.0 << 1 | u64::from(*last);
         *last = self.0 >> (TOGETHER - 1) != 0;

@@ -1,6 +1,7 @@
 //! Small symmetric positive definite systems: as many rows as covariates or cohorts.
 
-/// The inverse by Gauss-Jordan elimination with row pivots; `None` where the matrix is singular.
+/// Returns the inverse by Gauss-Jordan elimination with row pivots; `None` if the matrix is
+/// singular.
 pub(crate) fn inverse(matrix: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
     let n = matrix.len();
     let largest = matrix.iter().flatten().fold(0.0_f64, |a, b| a.max(b.abs()));
@@ -32,12 +33,12 @@ pub(crate) fn inverse(matrix: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
     Some(rows.into_iter().map(|row| row[n..].to_vec()).collect())
 }
 
-/// Matrix times vector.
+/// Multiplies a matrix by a vector.
 pub(crate) fn times(matrix: &[Vec<f64>], vector: &[f64]) -> Vec<f64> {
     matrix.iter().map(|row| dot(row, vector)).collect()
 }
 
-/// Sum of products.
+/// Returns the dot product.
 pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }

@@ -1,18 +1,18 @@
-//! The middle of a sample, found without putting all of it in order.
+//! Median of a sample without sorting all of it.
 //!
-//! Some of the values tell between which bounds it lies, all but surely, and only what lies there is put in order
+//! A subsample gives bounds that contain the median with high probability; only the values within them are sorted
 //! (Floyd and Rivest 1975).
 
 use std::cmp::Ordering;
 
 use crate::marks::{Marks, TOGETHER};
 
-/// Fewer values than this tell no bounds.
+/// Minimum size of a subsample that gives bounds.
 const FEW: usize = 1 << 6;
-/// The share of values by which to hold more costs less than to ask all values once more.
+/// Share of values up to which widening the bounds costs less than another pass over all values.
 const WIDER: f64 = 0.1;
 
-/// The middle of finite values, at least one: the mean of the two middle ones where their number is even.
+/// Returns the median of finite values, at least one; the mean of the two middle ones for an even number.
 pub(crate) fn middle(values: &[f64]) -> f64 {
     let mut near = Near::of(&[values], values.len(), None);
     near.add(values);
@@ -20,7 +20,8 @@ pub(crate) fn middle(values: &[f64]) -> f64 {
         .unwrap_or_else(|| between(values.to_vec(), values.len(), 0))
 }
 
-/// The middle of each of several slices of finite values, none of an empty one, and of all of them, at least one.
+/// Returns the median of each of several slices of finite values (`None` for an empty one), and of all of them, at
+/// least one value in total.
 pub(crate) fn middles(parts: &[&[f64]]) -> (Vec<Option<f64>>, f64) {
     let count = parts.iter().map(|part| part.len()).sum();
     let mut near_all = Near::of(parts, count, None);
@@ -38,16 +39,16 @@ pub(crate) fn middles(parts: &[&[f64]]) -> (Vec<Option<f64>>, f64) {
     (each, all.unwrap_or_else(|| between(parts.concat(), count, 0)))
 }
 
-/// Of how many values one is looked at: to look at more costs more than it saves.
+/// Returns the stride of the subsample; a larger subsample costs more than it saves.
 fn step(count: usize) -> usize {
-    // An odd step does not fall in with what comes by twos.
+    // An odd stride does not align with patterns of period two.
     (count as f64).cbrt() as usize | 1
 }
 
-/// Values between two bounds, these too, and how many others are less.
+/// Values within inclusive bounds, and the number of values below them.
 #[derive(Debug)]
 struct Near {
-    /// How many values there are in all.
+    /// Total number of values.
     count: usize,
     low: f64,
     high: f64,
@@ -56,8 +57,8 @@ struct Near {
 }
 
 impl Near {
-    /// None yet of so many values in several slices, of which some tell the bounds. Bounds `beside` these are held, too, where
-    /// few values lie between: then nobody needs to ask all values for those.
+    /// Creates empty bounds from a subsample of the slices. The bounds `beside` are included if few values lie between,
+    /// so that a second pass over all values is not needed for them.
     fn of(parts: &[&[f64]], count: usize, beside: Option<&Self>) -> Self {
         let step = step(count);
         let mut some = Vec::with_capacity(count / step + parts.len());
@@ -65,12 +66,13 @@ impl Near {
         Self::around(some, count, beside)
     }
 
-    /// Bounds between which the middle of so many values lies, as some of them tell; all lie between those that too few tell.
+    /// Computes bounds for the median of `count` values from a subsample; a subsample that is too small gives infinite
+    /// ones.
     fn around(mut some: Vec<f64>, count: usize, beside: Option<&Self>) -> Self {
         let (mut low, mut high, mut share) = if some.len() < FEW {
             (f64::NEG_INFINITY, f64::INFINITY, 1.0)
         } else {
-            // Four times as far as the middle of so many is expected to be off.
+            // Four times the expected deviation of the subsample's median.
             let off = 2 * some.len().isqrt();
             let from = some.len() / 2 - off;
             let (_, low, above) = some.select_nth_unstable_by(from, less_first);
@@ -90,14 +92,14 @@ impl Near {
             low,
             high,
             less: 0,
-            // Room at once: what grows is moved again and again.
+            // Allocated once, because growing copies the content repeatedly.
             near: Vec::with_capacity((1.1 * share * count as f64) as usize),
         }
     }
 
-    /// Values as many at a time as are asked together.
+    /// Adds values in blocks.
     fn add(&mut self, values: &[f64]) {
-        // Of a number that is known the processor asks several at a time.
+        // Blocks of constant size are vectorised.
         let (whole, rest) = values.as_chunks::<TOGETHER>();
         whole.iter().for_each(|few| self.add_few(few));
         self.add_few(rest);
@@ -114,7 +116,7 @@ impl Near {
         near.for_each(|at| self.near.push(few[at]));
     }
 
-    /// Values that were added to others already: where the bounds of those hold these, only what lies between them is asked.
+    /// Adds values that `added` holds already: if its bounds contain these, only the values within them are examined.
     fn add_part(&mut self, values: &[f64], added: &Self) {
         if added.low <= self.low && self.high <= added.high {
             self.less += added.less;
@@ -124,7 +126,7 @@ impl Near {
         }
     }
 
-    /// The middle of all values, which were added; none where the bounds do not hold it.
+    /// Returns the median of all added values; `None` if it lies outside the bounds.
     fn middle(self) -> Option<f64> {
         let (less, count) = (self.less, self.count);
         let holds = less <= (count - 1) / 2 && count / 2 < less + self.near.len();
@@ -132,7 +134,7 @@ impl Near {
     }
 }
 
-/// The middle of so many values, of which these lie behind so many that are less.
+/// Returns the median of `count` values, given that `less` of them are below `values`.
 fn between(mut values: Vec<f64>, count: usize, less: usize) -> f64 {
     let (below, above) = ((count - 1) / 2 - less, count / 2 - less);
     let (_, middle, rest) = values.select_nth_unstable_by(below, less_first);
@@ -145,7 +147,7 @@ fn between(mut values: Vec<f64>, count: usize, less: usize) -> f64 {
     high.map_or(low, |high| low + 0.5 * (high - low))
 }
 
-/// The order of finite values: in fewer instructions than one that has a place for what is no number.
+/// Compares finite values in fewer instructions than a total order that handles NaN.
 fn less_first(a: &f64, b: &f64) -> Ordering {
     a.partial_cmp(b).unwrap_or(Ordering::Equal)
 }
@@ -163,7 +165,7 @@ mod tests {
     #[test]
     fn the_middle_of_many_values_is_the_one_that_order_finds() {
         for count in [1, 2, 3, FEW, 500, 3_000, 40_000, 40_001] {
-            // Most are small, many are equal, one is far away.
+            // Most values are small, many are equal, one is far away.
             let value = |at: usize| (at * 7_919 % 5_003) as f64;
             let mut values: Vec<f64> = (0..count).map(|at| value(at).powi(2) / 64.0).collect();
             values[count / 3] = 1e12;
@@ -171,7 +173,7 @@ mod tests {
             let (each, all) = middles(&[one, &[], other]);
             let wanted_of_each = [one, &[], other].map(|part| (!part.is_empty()).then(|| wanted(part)));
             assert_eq!((each, all), (wanted_of_each.to_vec(), wanted(&values)), "{count}");
-            // One whose middle is far from that of all tells nothing of it.
+            // A part with a median far from that of all values gives no bounds for it.
             let far: Vec<f64> = other.iter().map(|x| x + 1e9).collect();
             let (each, all) = middles(&[one, &far]);
             if !one.is_empty() {

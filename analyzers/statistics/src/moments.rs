@@ -1,14 +1,14 @@
-//! What of a sample needs no order: count, sum, squares, ends.
+//! Moments of a sample, which need no order: count, sum, squares, extremes.
 
-/// Values that are looked at together: twice, and the second time they are still near.
+/// Block size in values: a block is read twice, and is still cached the second time.
 const TOGETHER: usize = 1 << 12;
 
-/// Of values that are all finite.
+/// Moments of finite values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Moments {
     pub(crate) count: usize,
     pub(crate) sum: f64,
-    /// Squared distances from the mean, together.
+    /// Sum of squared distances from the mean.
     pub(crate) squares: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
@@ -52,7 +52,7 @@ impl Moments {
         self.sum / self.count as f64
     }
 
-    /// Those of both samples together (Chan, Golub and LeVeque 1979).
+    /// Merges the moments of two samples (Chan, Golub and LeVeque 1979).
     pub(crate) fn join(self, other: Self) -> Self {
         if self.count == 0 {
             return other;
@@ -73,7 +73,7 @@ impl Moments {
     }
 }
 
-/// Shows values to so many lanes in turn, which do not wait for each other.
+/// Distributes values over independent lanes, so that additions overlap.
 #[inline(always)]
 fn each_lane<const LANES: usize>(values: &[f64], mut look: impl FnMut(usize, f64)) {
     let (whole, rest) = values.as_chunks::<LANES>();
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn moments_of_parts_are_those_of_the_whole() {
-        // Far from zero, where squares of the values themselves would leave nothing of their distances.
+        // Values far from zero, for which sums of squares would lose all precision.
         let values: Vec<f64> = (0..3 * TOGETHER + 5)
             .map(|at| 1e9 + (at * 7_919 % 5_003) as f64)
             .collect();

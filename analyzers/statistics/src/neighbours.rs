@@ -1,10 +1,10 @@
-//! Failures that come close in time to another at the same place.
+//! Failures close in time to another at the same place.
 
 use crate::order::InTime;
 
-/// For each of some windows, how many failures have another at the same place at most so far away, before or after.
-/// Those without a place or a finite time are close to none. So many places are numbered from 1, 0 is none; `of` tells the
-/// place of each failure and is as long as `times`.
+/// Counts, for each window, the failures with another at the same place at most that far before or after. Failures
+/// without a place or a finite time are ignored. `of` holds the place of each failure (from 1, 0 for none) and has the
+/// length of `times`.
 pub fn close(of: &[impl Copy + Into<usize>], places: usize, times: &[f64], windows: &[f64]) -> Vec<usize> {
     let failure = |row: usize| (of[row].into(), times[row]);
     match InTime::of(times).rows() {
@@ -17,10 +17,10 @@ pub fn close(of: &[impl Copy + Into<usize>], places: usize, times: &[f64], windo
     }
 }
 
-/// Distances that are counted together: several are compared at a time.
+/// Block size: distances in a block are compared vectorised.
 const TOGETHER: usize = 256;
 
-/// The same of failures in order of time: the place and the moment of each.
+/// Counts close failures in sorted (place, time) pairs.
 fn in_order(mut failures: impl Iterator<Item = (usize, f64)>, places: usize, windows: &[f64]) -> Vec<usize> {
     let mut counts = vec![0; windows.len()];
     let mut count = |distances: &[f64]| {
@@ -28,8 +28,8 @@ fn in_order(mut failures: impl Iterator<Item = (usize, f64)>, places: usize, win
             *count += distances.iter().filter(|distance| **distance <= *window).count();
         }
     };
-    // The last failure of each place, and how far it is from the one before it: the one after it may be nearer. Where there is
-    // none it is no number, which is no nearer than any and within no window.
+    // Time of the last failure of each place and its distance to the previous one; the next one may be closer. NaN
+    // marks a place without a failure: it is in no window.
     let mut last = vec![(f64::NAN, f64::NAN); places + 1];
     let mut distances = [0.0; TOGETHER];
     loop {
@@ -39,7 +39,7 @@ fn in_order(mut failures: impl Iterator<Item = (usize, f64)>, places: usize, win
             let last = &mut last[place];
             let (time, before) = *last;
             let after = at - time;
-            // Nothing is near to what has no place.
+            // A failure without a place is close to none.
             *last = (if place == 0 { f64::NAN } else { at }, after);
             *distance = if before < after { before } else { after };
         }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn the_nearest_may_come_before_or_after_and_only_at_the_same_place() {
-        // At place 2 they are 30, 5 and 5 away.
+        // At place 2 the distances are 30, 5 and 5.
         let places = [2_usize, 1, 2, 2, 0, 1];
         let times = [10.0, 11.0, 40.0, 45.0, 45.0, f64::NAN];
         assert_eq!(close(&places, 2, &times, &[30.0, 29.0, 4.0]), [3, 2, 0]);

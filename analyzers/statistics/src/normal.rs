@@ -2,7 +2,7 @@
 
 use crate::special::{gamma_p, gamma_q, ln_gamma_p_inverse};
 
-/// Probability of a value up to `z`.
+/// Returns the probability of a value up to `z`.
 pub(crate) fn cdf(z: f64) -> f64 {
     if z < 0.0 {
         0.5 * gamma_q(0.5, 0.5 * z * z)
@@ -11,10 +11,10 @@ pub(crate) fn cdf(z: f64) -> f64 {
     }
 }
 
-/// From here on the probability of a larger value is taken from its asymptotic series: soon it would be no number.
+/// Threshold above which the asymptotic series gives the upper tail, because the direct formula underflows.
 const FAR: f64 = 25.0;
 
-/// Logarithm of the probability of a value above `z`.
+/// Returns the logarithm of the probability of a value above `z`.
 pub(crate) fn ln_above(z: f64) -> f64 {
     if z < FAR {
         return cdf(-z).ln();
@@ -24,18 +24,18 @@ pub(crate) fn ln_above(z: f64) -> f64 {
     -0.5 * z * z - (z * (2.0 * std::f64::consts::PI).sqrt()).ln() + series.ln()
 }
 
-/// Density at `z` over the probability of a value above it.
+/// Returns the density at `z` over the probability of a value above it.
 pub(crate) fn hazard(z: f64) -> f64 {
     let ln_density = -0.5 * z * z - 0.5 * (2.0 * std::f64::consts::PI).ln();
     (ln_density - ln_above(z)).exp()
 }
 
-/// Probability of a value at least this far from 0, on either side.
+/// Returns the probability of a value at least this far from 0, on either side.
 pub(crate) fn two_sided(z: f64) -> f64 {
     gamma_q(0.5, 0.5 * z * z)
 }
 
-/// Half the width, in standard errors, of an interval that holds the truth with probability `level` (0 to 1).
+/// Returns half the width, in standard errors, of an interval of confidence `level` (0 to 1).
 pub(crate) fn half_width(level: f64) -> f64 {
     let square = ln_gamma_p_inverse(0.5, level.clamp(0.0, 1.0 - 1e-12)).exp();
     (2.0 * square).sqrt()

@@ -1,18 +1,18 @@
-//! Moments in the order of time.
+//! Indexes of times in ascending order.
 
 use std::borrow::Cow;
 
-/// Which places of a slice of moments hold finite ones, in order; nothing is put in order where all are already, as in a
-/// log. What happened at the same moment stays in the order of the slice.
+/// Indexes of the finite times of a slice in ascending order; sorted input, such as a log, needs no index. Equal times
+/// retain the order of the slice.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InTime {
     len: usize,
-    /// None where the slice itself is in order.
+    /// Sorted indexes; `None` if the slice itself is sorted.
     order: Option<Vec<u32>>,
 }
 
 impl InTime {
-    /// Of a slice of no more than 2^32 moments.
+    /// Sorts a slice of at most 2^32 times.
     pub fn of(times: &[f64]) -> Self {
         if in_order(times) {
             return Self {
@@ -27,27 +27,25 @@ impl InTime {
         }
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The place in the slice of the moment of a rank, from 0.
+    /// Returns the slice index of the time with a rank, from 0.
     pub fn row(&self, rank: usize) -> usize {
         self.order.as_ref().map_or(rank, |order| order[rank] as usize)
     }
 
-    /// The places of the slice in order of time; none where they are in order as they stand.
+    /// Returns the sorted slice indexes; `None` if the slice itself is sorted.
     pub(crate) fn rows(&self) -> Option<&[u32]> {
         self.order.as_deref()
     }
 
-    /// The finite moments of the slice, in order.
+    /// Returns the finite times in ascending order.
     pub(crate) fn moments<'a>(&self, times: &'a [f64]) -> Cow<'a, [f64]> {
         match &self.order {
             None => times.into(),
@@ -56,29 +54,29 @@ impl InTime {
     }
 }
 
-/// Moments that are looked at together for their order.
+/// Block size of the order check.
 const TOGETHER: usize = 1 << 12;
 
-/// Whether all are finite, and none is less than the one before it.
+/// Returns true if all times are finite and ascending.
 fn in_order(times: &[f64]) -> bool {
     let finite = |time: Option<&f64>| time.is_none_or(|time| time.is_finite());
-    // What is not a number has no order, and the infinite would stand at the ends.
+    // NaN fails every comparison, and infinities could only be at the ends.
     let ends = finite(times.first()) && finite(times.last());
     let (before, after) = (times, times.get(1..).unwrap_or_default());
     let mut parts = before.chunks(TOGETHER).zip(after.chunks(TOGETHER));
-    // No part ends early: so several pairs are compared at a time.
+    // No early exit within a block, so that comparisons are vectorised.
     let rises = |(before, after): (&[f64], &[f64])| before.iter().zip(after).fold(true, |all, (a, b)| all & (a <= b));
     ends && parts.all(rises)
 }
 
-/// Whether nothing is infinite or no number: no part ends early, so several are asked at a time.
+/// Returns true if all times are finite; no early exit within a block, so that checks are vectorised.
 fn all_finite(times: &[f64]) -> bool {
     let finite = |times: &[f64]| times.iter().fold(true, |all, time| all & time.is_finite());
     times.chunks(TOGETHER).all(finite)
 }
 
-/// The places of the finite moments in the order of time, those of the same moment in the order of the slice. Moments of one
-/// history differ in few of their bits, and only those are looked at, the lowest first.
+/// Sorts the indexes of finite times, stable for equal times. Times of one history differ in few bits; only those are
+/// sorted by, the lowest first.
 fn ranked(times: &[f64]) -> Vec<u32> {
     let all_finite = all_finite(times);
     let finite = |time: &&f64| all_finite || time.is_finite();
@@ -99,30 +97,29 @@ fn ranked(times: &[f64]) -> Vec<u32> {
     }
     let mut rows: Vec<u32> = numbers.iter().map(|number| *number as u32).collect();
     if !all_finite {
-        // Wherever they came to stand, the others have their order.
+        // Values that are not finite may sort anywhere; the others are in order without them.
         rows.retain(|row| times[*row as usize].is_finite());
     }
     rows
 }
 
-/// Bits of a row, behind as many of its moment.
+/// Bits of a row index, below as many bits of its time.
 const ROW: u32 = u32::BITS;
-/// The most bits of a digit.
+/// Maximum bits of a radix digit.
 const DIGIT: u32 = 11;
 const DIGITS: usize = 1 << DIGIT;
-/// The most digits of what stands before a row.
+/// Maximum number of digits above the row index.
 const PASSES: usize = ROW.div_ceil(DIGIT) as usize;
 
-/// Numbers in the order of what stands before their rows, where it differs in no higher bit than that; equal ones stay in their
-/// order.
+/// Sorts numbers by the bits above their row index, stable; they must not differ in higher bits.
 fn by_digits(mut numbers: Vec<u64>, differ: u64) -> Vec<u64> {
     let bits = (u64::BITS - differ.leading_zeros()).min(ROW);
     let passes = bits.div_ceil(DIGIT).max(1);
-    // Digits of one width: neighbours are alike in a narrow one at the top, and whoever is like its neighbour waits for it.
+    // Digits of equal width: a narrow top digit repeats between neighbours, which serialises its counter updates.
     let width = bits.div_ceil(passes);
     let used = 1 << width;
     let digit = |number: u64, pass: usize| (number >> (ROW + pass as u32 * width)) as usize & ((used - 1) % DIGITS);
-    // All digits are counted together: so they need not wait for each other.
+    // All digits are counted in one pass, so that the updates are independent.
     let (mut begins, mut ends) = ([[0_u32; DIGITS]; PASSES], [[0_u32; DIGITS]; PASSES]);
     let (pairs, middle) = from_both_ends(&numbers);
     for (one, other) in pairs {
@@ -149,7 +146,7 @@ fn by_digits(mut numbers: Vec<u64>, differ: u64) -> Vec<u64> {
     numbers
 }
 
-/// Deals numbers out by a digit: those of each digit lie between its two places, in their order.
+/// Distributes numbers by a digit into the ranges given by `begins` and `ends`, stable.
 fn deal(
     numbers: &[u64],
     ordered: &mut [u64],
@@ -176,16 +173,15 @@ fn deal(
     middle.into_iter().for_each(|number| put(next(*number), *number));
 }
 
-/// Numbers from the front, each beside one from the back, and the one in the middle that has none beside it. Neighbours often have
-/// one digit, and whoever has that of the one before it waits until that has its place: so two wait at a time.
+/// Pairs numbers from the front with numbers from the back; an odd middle one is returned separately. Neighbours often
+/// share a digit, which serialises counter updates; pairing keeps two updates independent.
 fn from_both_ends(numbers: &[u64]) -> (impl Iterator<Item = (&u64, &u64)>, Option<&u64>) {
     let (front, back) = numbers.split_at(numbers.len() / 2);
     let middle = back.first().filter(|_| back.len() > front.len());
     (front.iter().zip(back.iter().rev()), middle)
 }
 
-/// A number that is greater where the moment is: the bits of a positive one as they are but for the sign, those of a negative one
-/// the other way round.
+/// Maps a time to an unsigned number of the same order: sets the sign bit of a positive one, inverts a negative one.
 fn rising(moment: f64) -> u64 {
     let bits = moment.to_bits();
     let negative = 0_u64.wrapping_sub(bits >> 63);
@@ -211,7 +207,7 @@ mod tests {
 
     #[test]
     fn any_moments_come_in_the_order_of_a_stable_sort() {
-        // Whole ones, ones with all bits of a fraction, and ones on both sides of zero; some twice.
+        // Integers, fractions with all bits, and both signs; some twice.
         let moment = |at: u32, step: f64| f64::from(at * 7_919 % 5_003) * step - 2.5e3 * step;
         for (step, far) in [(60.0, 1.1e9), (0.1, 0.0), (1e-300, 0.0), (1e300, 0.0)] {
             let times: Vec<f64> = (0..10_006).map(|at| moment(at, step) + far).collect();
@@ -235,7 +231,7 @@ mod tests {
         assert_eq!(rows(&[f64::NAN, 1.0, f64::INFINITY]), [1]);
         assert_eq!(rows(&[f64::NEG_INFINITY, 1.0, 3.0]), [1, 2]);
         assert_eq!(rows(&[f64::NAN]), [0; 0]);
-        // In the midst of moments that differ in more bits than stand before a row.
+        // Among times that differ in more bits than fit above a row index.
         let times = [0.3, f64::NAN, -7e9, f64::INFINITY, 0.1, 0.2, 0.1];
         assert_eq!(rows(&times), [2, 4, 6, 5, 0]);
         assert_eq!(*InTime::of(&times).moments(&times), [-7e9, 0.1, 0.1, 0.2, 0.3]);

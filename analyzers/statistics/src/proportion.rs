@@ -1,31 +1,32 @@
-//! Shares of a count.
+//! Proportions of a count.
 
 use serde::Serialize;
 
 use crate::normal;
 
-/// A share with its interval (Wilson 1927), which stays within 0 and 1 and holds for small counts.
+/// Proportion with its interval (Wilson 1927), which is within 0 and 1 and valid for small counts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Proportion {
-    /// Those that count.
+    /// Number of matching items.
     pub part: u64,
-    /// All.
+    /// Number of all items.
     pub whole: u64,
     /// `part / whole`.
     pub share: f64,
     /// Lower end of the interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
 impl Proportion {
-    /// With an interval of probability `level`; `None` of nothing, or where the part is more than the whole.
+    /// Computes the proportion with an interval of confidence `level`; `None` for an empty whole, or if the
+    /// part exceeds it.
     pub fn new(part: u64, whole: u64, level: f64) -> Option<Self> {
         Self::at(level)(part, whole)
     }
 
-    /// The same of many: what they have in common, the width of their intervals, takes longest to find.
+    /// Returns a function for many proportions, which computes the interval width, the costly part, once.
     pub fn at(level: f64) -> impl Fn(u64, u64) -> Option<Self> {
         let z = normal::half_width(level);
         move |part, whole| {
@@ -34,7 +35,7 @@ impl Proportion {
         }
     }
 
-    /// With ends so many standard errors away.
+    /// Computes an interval of `z` standard errors.
     fn of(part: u64, whole: u64, z: f64) -> Self {
         let (n, share) = (whole as f64, part as f64 / whole as f64);
         let middle = (share + z * z / (2.0 * n)) / (1.0 + z * z / n);
@@ -43,7 +44,7 @@ impl Proportion {
             part,
             whole,
             share,
-            // Nothing and everything are ends of their interval, which rounding would miss by a hair.
+            // Exact ends for none and all, which rounding would miss.
             low: if part == 0 { 0.0 } else { (middle - half).max(0.0) },
             high: if part == whole { 1.0 } else { (middle + half).min(1.0) },
         }

@@ -1,12 +1,12 @@
-//! Failures over exposure: how often, and how sure that is.
+//! Failure rates: failures over exposure, with intervals.
 
 use rankguard_checkpoint_schedule::rates::Rate;
 use serde::Serialize;
 
-/// A constant rate estimated from a count.
+/// Constant rate estimated from a count.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RateEstimate {
-    /// Failures.
+    /// Number of failures.
     pub failures: u64,
     /// Exposure, in the unit of the caller (node-hours, device-years).
     pub exposure: f64,
@@ -14,12 +14,12 @@ pub struct RateEstimate {
     pub rate: f64,
     /// Lower end of the exact interval (Garwood 1936).
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the exact interval.
     pub high: f64,
 }
 
 impl RateEstimate {
-    /// With an interval that holds the truth with probability of at least `level`; `None` without exposure.
+    /// Estimates a rate with an interval of confidence at least `level`; `None` without exposure.
     pub fn new(failures: u64, exposure: f64, level: f64) -> Option<Self> {
         if !(exposure > 0.0 && exposure.is_finite()) {
             return None;
@@ -41,14 +41,14 @@ impl RateEstimate {
         })
     }
 
-    /// Mean exposure between failures; `None` where there was none.
+    /// Returns the mean exposure between failures; `None` without failures.
     pub fn mean_between(&self) -> Option<f64> {
         (self.failures > 0).then(|| self.exposure / self.failures as f64)
     }
 }
 
-/// What is believed of the rate of one of many alike: a Gamma prior of the average rate that weighs as much as
-/// `weight` failures, and its own record.
+/// Returns the posterior rate of one of many similar units: a Gamma prior at the average rate with the weight
+/// of `weight` failures, updated with the unit's own record.
 pub fn posterior(failures: u64, exposure: f64, average: f64, weight: f64) -> Option<Rate> {
     if !(exposure >= 0.0 && average > 0.0 && weight > 0.0) {
         return None;

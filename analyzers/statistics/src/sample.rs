@@ -1,4 +1,4 @@
-//! What a sample of numbers looks like.
+//! Descriptive statistics of a sample.
 
 use serde::Serialize;
 
@@ -8,30 +8,26 @@ use crate::moments::Moments;
 /// Moments and order statistics of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Summary {
-    /// Values.
+    /// Number of values.
     pub count: usize,
-    /// Arithmetic mean.
     pub mean: f64,
     /// Middle value, or the mean of the two middle ones.
     pub median: f64,
     /// Sample standard deviation (divisor n - 1); 0 for one value.
     pub deviation: f64,
-    /// Squared coefficient of variation: variance over squared mean; `None` where the mean is 0. An exponential
+    /// Squared coefficient of variation: variance over squared mean; `None` if the mean is 0. An exponential
     /// distribution has 1.
     pub c2: Option<f64>,
-    /// Smallest.
     pub min: f64,
-    /// Largest.
     pub max: f64,
-    /// Sum.
     pub sum: f64,
 }
 
 impl Summary {
-    /// Of the finite values; `None` when there are none.
+    /// Summarises the finite values; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let moments = Moments::of(values);
-        // One value that is not finite leaves no finite sum.
+        // A value that is not finite makes the sum not finite.
         if moments.sum.is_finite() {
             return (!values.is_empty()).then(|| Self::with(moments, middle(values)));
         }
@@ -39,7 +35,7 @@ impl Summary {
         (!finite.is_empty()).then(|| Self::with(Moments::of(&finite), middle(&finite)))
     }
 
-    /// Of each of several slices of finite values, and of all of them together.
+    /// Summarises each of several slices of finite values, and all of them together.
     pub fn of_each(parts: &[&[f64]]) -> (Vec<Option<Self>>, Option<Self>) {
         let moments: Vec<Moments> = parts.iter().map(|part| Moments::of(part)).collect();
         let all = moments.iter().copied().fold(Moments::NONE, Moments::join);
@@ -52,7 +48,7 @@ impl Summary {
         (each.collect(), Some(Self::with(all, median)))
     }
 
-    /// Of values with these moments, at least one.
+    /// Summarises values with these moments, at least one.
     fn with(moments: Moments, median: f64) -> Self {
         let (count, mean) = (moments.count, moments.mean());
         let variance = if count > 1 {
@@ -73,15 +69,15 @@ impl Summary {
     }
 }
 
-/// The finite values in order.
+/// Returns the finite values in ascending order.
 pub fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
     sorted.sort_unstable_by(f64::total_cmp);
     sorted
 }
 
-/// The value below which a share `q` (0 to 1) of an ordered sample lies, interpolated linearly (type 7 of Hyndman and
-/// Fan, the default of R and pandas); NaN for an empty one.
+/// Returns the quantile `q` (0 to 1) of a sorted sample, interpolated linearly (type 7 of Hyndman and Fan, the
+/// default of R and pandas); NaN for an empty one.
 pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else {
         return f64::NAN;
@@ -92,7 +88,7 @@ pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     sorted[below] + (place - below as f64) * (sorted[above] - sorted[below])
 }
 
-/// Differences of neighbours of the finite values in order: times between failures.
+/// Returns the differences of consecutive finite values in ascending order: times between failures.
 pub fn gaps(times: &[f64]) -> Vec<f64> {
     sorted(times).windows(2).map(|pair| pair[1] - pair[0]).collect()
 }

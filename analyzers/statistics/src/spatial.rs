@@ -1,26 +1,25 @@
-//! Whether failures lie anywhere: counts of cells against their exposure, and likeness of neighbouring cells (Moran 1950,
-//! with the variance under randomisation of Cliff and Ord 1981).
+//! Tests for a uniform distribution of failures: counts of cells against their exposure, and similarity of neighbouring
+//! cells (Moran 1950, with the variance under randomisation of Cliff and Ord 1981).
 
 use serde::Serialize;
 
 use crate::normal;
 use crate::special::gamma_q;
 
-/// Counts against what exposure alone would give (Pearson).
+/// Counts against those expected from exposure alone (Pearson).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Uniformity {
-    /// Chi-squared with one degree of freedom less than there are cells.
     pub chi_squared: f64,
-    /// Degrees of freedom.
+    /// Degrees of freedom: the number of cells less one.
     pub degrees: usize,
-    /// Probability of at least this chi-squared were the rate the same everywhere and failures independent.
+    /// Probability of at least this chi-squared with the same rate everywhere and independent failures.
     pub p: f64,
-    /// Chi-squared by degree of freedom: 1 where failures come singly and anywhere.
+    /// Chi-squared over degrees of freedom: 1 for independent failures at a uniform rate.
     pub dispersion: f64,
 }
 
-/// Compares counts with exposure, cell by cell. `None` with fewer than two exposed cells, without a failure, or with
-/// failures where there was no exposure.
+/// Compares counts with exposure, cell by cell. Returns `None` with fewer than two exposed cells, without a failure, or
+/// with failures in a cell without exposure.
 pub fn uniformity(cells: &[(u64, f64)]) -> Option<Uniformity> {
     let known = |exposure: f64| exposure.is_finite() && exposure > 0.0;
     if cells.iter().any(|(count, exposure)| *count > 0 && !known(*exposure)) {
@@ -50,21 +49,21 @@ pub fn uniformity(cells: &[(u64, f64)]) -> Option<Uniformity> {
     })
 }
 
-/// How alike neighbours are.
+/// Similarity of neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Moran {
-    /// Moran's I: above what is expected where neighbours are alike, below where they differ.
+    /// Moran's I: above the expected value if neighbours are similar, below if they differ.
     pub i: f64,
-    /// What it is on average when the values are dealt to the cells anew.
+    /// Expected value under random permutation of the values.
     pub expected: f64,
-    /// Its variance then.
+    /// Variance under random permutation.
     pub variance: f64,
-    /// Probability of a deviation at least as large, either way, by the normal approximation.
+    /// Two-sided probability of a deviation at least as large, by the normal approximation.
     pub p: f64,
 }
 
-/// Moran's I of values with pairs of neighbours, each pair once. `None` with fewer than four cells, without a pair, or
-/// where all values are the same.
+/// Computes Moran's I of values with pairs of neighbours, each pair once. Returns `None` with fewer than four cells,
+/// without a pair, or if all values are equal.
 pub fn moran(values: &[f64], pairs: &[(usize, usize)]) -> Option<Moran> {
     let cells = values.len();
     if cells < 4 || pairs.is_empty() || values.iter().any(|value| !value.is_finite()) {
@@ -85,7 +84,7 @@ pub fn moran(values: &[f64], pairs: &[(usize, usize)]) -> Option<Moran> {
         neighbours[other] += 1.0;
     }
     let links = pairs.len() as f64;
-    // Sums over the matrix of weights: each pair stands in it twice.
+    // Sums over the matrix of weights, which contains each pair twice.
     let (s0, s1) = (2.0 * links, 4.0 * links);
     let s2: f64 = neighbours.iter().map(|count| (2.0 * count).powi(2)).sum();
     let i = n / s0 * 2.0 * products / squares;

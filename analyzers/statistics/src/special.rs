@@ -1,8 +1,8 @@
-//! Derivatives of the logarithm of the gamma function, beside the functions that checkpoint schedules already have.
+//! Derivatives of the logarithm of the gamma function, in addition to the functions of checkpoint schedules.
 
 pub(crate) use rankguard_checkpoint_schedule::special::{gamma_p, gamma_q, ln_gamma, ln_gamma_p_inverse};
 
-/// `ψ(x)`, the derivative of `ln Γ`, for `x > 0`: the recurrence up to 8, then the asymptotic series.
+/// Returns `ψ(x)`, the derivative of `ln Γ`, for `x > 0`: the recurrence up to 8, then the asymptotic series.
 pub(crate) fn digamma(mut x: f64) -> f64 {
     let mut sum = 0.0;
     while x < 8.0 {
@@ -14,7 +14,7 @@ pub(crate) fn digamma(mut x: f64) -> f64 {
     sum + x.ln() - 0.5 / x - series
 }
 
-/// `ψ'(x)` for `x > 0`, the same way.
+/// Returns `ψ'(x)` for `x > 0` by the same method.
 pub(crate) fn trigamma(mut x: f64) -> f64 {
     let mut sum = 0.0;
     while x < 8.0 {

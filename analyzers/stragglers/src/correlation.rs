@@ -1,4 +1,5 @@
-//! Whether forward and backward passes of a microbatch are long and short together, as its length would have it.
+//! Correlation of forward and backward pass durations of a microbatch, which follows from microbatches of
+//! unequal length.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +11,8 @@ use crate::statistics::Moments;
 /// Forward and backward pass of a microbatch, each with the index of its slot.
 type Pair = [Option<(usize, usize)>; 2];
 
-/// Rank correlation of forward and backward passes of a microbatch on the same worker: of all passes, and of
-/// what is left of them when each worker's step has its own mean.
+/// Returns the rank correlation of forward and backward passes of a microbatch on the same worker: of all
+/// passes, and of the residuals after the mean of each worker's step is removed.
 pub(crate) fn correlations(job: &Job, slots: &[Slot]) -> (f64, f64) {
     let (mut whole, mut inside) = (Vec::new(), Vec::new());
     let mut pairs: BTreeMap<(usize, i64, usize), Pair> = BTreeMap::new();
@@ -51,13 +52,13 @@ pub(crate) fn correlations(job: &Job, slots: &[Slot]) -> (f64, f64) {
     (of_ranks(&whole), of_ranks(&inside))
 }
 
-/// Spearman's correlation: a few passes that stood still do not hide that all others go together.
+/// Returns Spearman's correlation, in which a few stalled passes do not hide the pattern of all others.
 fn of_ranks(pairs: &[(f64, f64)]) -> f64 {
     let ranks = |side: fn(&(f64, f64)) -> f64| {
         let mut order: Vec<usize> = (0..pairs.len()).collect();
         order.sort_unstable_by(|a, b| side(&pairs[*a]).total_cmp(&side(&pairs[*b])).then(a.cmp(b)));
         let mut ranks = vec![0.0; pairs.len()];
-        // Equal values share the middle of their ranks: without variation there is no correlation either.
+        // Equal values share the middle of their ranks: without variation the correlation is zero.
         let mut from = 0;
         while let Some(first) = order.get(from) {
             let same = order[from..]

@@ -1,8 +1,9 @@
-//! Durations of passes taken apart: ordinary duration x stage x worker x data x rest.
+//! Decomposition of pass durations: ordinary duration x stage x worker x data x rest.
 //!
-//! What tells the factors apart is who shares them. A stage's size is shared by all data-parallel ranks; a worker's speed
-//! by all operations of that worker and by nobody else; a microbatch's length by all stages it goes through, forward and
-//! backward. Medians throughout, the lower one of two: with two ranks to compare, the faster one shows what is possible.
+//! Factors are separated by the ranks that share them. The size of a stage is shared by all data-parallel ranks; the
+//! speed of a worker by all its operations and no others; the length of a microbatch by all stages it passes, forward
+//! and backward. Medians are used throughout, the lower of two middle values: with two ranks to compare, the faster one
+//! is the reference.
 
 use crate::correlation::correlations;
 use crate::job::Job;
@@ -10,44 +11,44 @@ use crate::operation::OpType;
 use crate::slot::{Slot, slots};
 use crate::statistics::{Moments, lower_median, mean, variance};
 
-/// A worker counts as slow from this ratio to its peers, averaged over the steps.
+/// Mean ratio to its peers over all steps from which a worker counts as slow.
 const SLOW_FROM: f64 = 1.03;
-/// A single pass is a spike from this ratio to what its stage, worker and data explain.
+/// Ratio to the duration explained by stage, worker and data from which a pass is a spike.
 const SPIKE_FROM: f64 = 1.5;
-/// Forward and backward passes of a microbatch vary together from this correlation on; with one stage only, variation
-/// inside a step has to show it, for a slow spell of a worker correlates too.
+/// Correlation from which forward and backward passes of a microbatch vary together. The second bound applies with one
+/// stage, to variation within a step if it has several microbatches, because a slow spell of a worker correlates too.
 const TOGETHER_FROM: (f64, f64) = (0.6, 0.8);
-/// Lengths of microbatches vary where their logarithm has this standard deviation.
+/// Standard deviation of the logarithm of microbatch lengths from which lengths count as varied.
 const VARIED_FROM: f64 = 0.05;
-/// A pipeline's steps vary more than its microbatches do by this factor: then not the data is slow.
+/// Ratio of the variation of a pipeline's steps to that of its microbatches from which data is not the cause.
 const SPELL_FROM: f64 = 4.0;
 
-/// The factors of every pass.
+/// Factors of every pass.
 #[derive(Debug)]
 pub(crate) struct Factors {
     slots: Vec<Slot>,
     slot_of: Vec<Option<usize>>,
-    /// `[instance * microbatches + microbatch]`: length of the microbatch, 1 is usual.
+    /// `[instance * microbatches + microbatch]`: length of the microbatch relative to the usual one.
     data: Vec<f64>,
     /// Mean of `data` over a step.
     data_mean: Vec<f64>,
-    /// `[dp * steps + step]`: a whole pipeline's slowness that its data does not explain.
+    /// `[dp * steps + step]`: slowness of a whole pipeline that its data does not explain.
     replica: Vec<f64>,
-    /// `[worker * steps + step]`: a worker's slowness in that step beyond its usual one.
+    /// `[worker * steps + step]`: slowness of a worker in that step beyond its usual one.
     spell: Vec<f64>,
-    /// Data-parallel rank's share of its workers' ratios that is not one worker's.
+    /// Part of the workers' ratios that all workers of a data-parallel rank have in common.
     shared: Vec<f64>,
-    /// `[worker]`: mean ratio to peers, all steps.
+    /// `[worker]`: mean ratio to peers over all steps.
     pub(crate) worker_ratio: Vec<f64>,
-    /// Workers that count as slow.
+    /// True for workers that count as slow.
     pub(crate) slow: Vec<bool>,
     /// Rank correlation of forward and backward passes of the same microbatch and worker.
     pub(crate) correlation: f64,
-    /// Standard deviation of the logarithm of the microbatches' lengths.
+    /// Standard deviation of the logarithm of microbatch lengths.
     pub(crate) data_spread: f64,
 }
 
-/// A pass as its factors say.
+/// Factors of one pass.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Split {
     pub(crate) even: f64,
@@ -83,7 +84,8 @@ impl Factors {
         factors
     }
 
-    /// Each worker's usual ratio, and the one that all workers of a data-parallel rank have in common; with one stage there is nothing to compare.
+    /// Splits each worker's usual ratio from the part that all workers of a data-parallel rank have in common; with one
+    /// stage no split is possible.
     fn share(&mut self, job: &Job) {
         let stages = job.stages.len();
         for dp in 0..job.dp() {
@@ -123,7 +125,7 @@ impl Factors {
                 }
             }
             for (microbatch, ratios) in ratios.iter_mut().enumerate().filter(|(_, ratios)| !ratios.is_empty()) {
-                // With one stage there are but two passes to tell from: both, unless one of them stood still.
+                // With one stage only two passes are available: use both, unless one of them stalled.
                 let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
                 let calm = one_stage && ratios.iter().all(|ratio| *ratio < SPIKE_FROM * least);
                 let length = if calm { mean(ratios) } else { lower_median(ratios) };
@@ -147,7 +149,7 @@ impl Factors {
             let all: Vec<f64> = (0..data.len()).map(level_of).collect();
             data.iter_mut().zip(all).for_each(|(length, level)| *length /= level);
             self.replica = levels;
-            // A step that is slow on all pipelines alike holds nobody up.
+            // A step that is slow on all pipelines alike delays none of them.
             for step in 0..steps {
                 let mut ranks: Vec<f64> = (0..dp_count).map(|dp| self.replica[dp * steps + step]).collect();
                 let usual = lower_median(&mut ranks);
@@ -170,7 +172,7 @@ impl Factors {
         }
     }
 
-    /// Length of a microbatch, its data-parallel rank's usual share included where lengths vary at all.
+    /// Returns the length of a microbatch; includes the usual share of its data-parallel rank if lengths vary.
     fn length(&self, instance: usize, microbatch: usize, dp_count: usize, count: usize) -> f64 {
         let shared = if self.data_spread >= VARIED_FROM {
             self.shared[instance % dp_count]
@@ -195,7 +197,7 @@ impl Factors {
                 }
             }
             for (stage, ratios) in ratios.iter_mut().enumerate() {
-                // A spell is told from a single long pass by the passes around it.
+                // The neighbouring passes distinguish a spell from a single long pass.
                 if ratios.len() > 2 {
                     self.spell[(dp * stages + stage) * steps + step] = lower_median(ratios).max(f64::MIN_POSITIVE);
                 }
@@ -206,7 +208,7 @@ impl Factors {
     fn find_slow(&mut self, job: &Job) {
         let (steps, stages) = (job.steps.len(), job.stages.len());
         let samples = (steps * job.microbatches).max(1) as f64;
-        // With one stage the data of a rank cannot be told from its speed but by averaging.
+        // With one stage, only averaging separates a rank's data from its speed.
         let doubt = if stages == 1 {
             3.0 * 1.25 * self.data_spread / samples.sqrt()
         } else {
@@ -225,14 +227,14 @@ impl Factors {
             self.worker_ratio[worker] = ratio;
             self.slow[worker] = job.dp() > 1 && ratio >= SLOW_FROM + doubt;
         }
-        // A rank that is a little slower than the slowest by far is noise beside it.
+        // Next to a far slower rank, a slightly slow one is noise.
         let worst = self.worker_ratio.iter().copied().fold(1.0, f64::max) - 1.0;
         for (slow, ratio) in self.slow.iter_mut().zip(&self.worker_ratio) {
             *slow = *slow && ratio - 1.0 >= 0.25 * worst;
         }
     }
 
-    /// The factors of one pass; `None` for other operations.
+    /// Returns the factors of one pass; `None` for other operations.
     pub(crate) fn split(&self, job: &Job, op: usize, instance: usize) -> Option<Split> {
         let slot = &self.slots[self.slot_of[op]?];
         let (dp, step) = (instance % job.dp(), instance / job.dp());
@@ -263,7 +265,7 @@ impl Factors {
         })
     }
 
-    /// Level of each stage against the usual stage: both passes, forward, backward.
+    /// Returns the level of each stage relative to the usual stage: both passes, forward, backward.
     pub(crate) fn stage_ratios(&self, job: &Job) -> Vec<[f64; 3]> {
         let mut levels = vec![[0.0; 3]; job.stages.len()];
         for slot in &self.slots {
@@ -283,7 +285,7 @@ impl Factors {
             .collect()
     }
 
-    /// Steps in which a worker was at least halfway to its worst.
+    /// Returns the steps in which a worker was at least halfway to its worst.
     pub(crate) fn slow_steps(&self, job: &Job, worker: usize) -> Vec<i64> {
         let steps = job.steps.len();
         let dp = worker / job.stages.len();
@@ -295,7 +297,7 @@ impl Factors {
     }
 }
 
-/// Whether what a rank's step took says what its next step takes.
+/// Returns true if the duration of a rank's step predicts that of its next step.
 fn persists(levels: &[f64], steps: usize) -> bool {
     let mut moments = Moments::default();
     for ranks in levels.chunks(steps.max(1)) {

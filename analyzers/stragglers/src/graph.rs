@@ -1,9 +1,9 @@
-//! Who waits for whom inside one step of one pipeline; the same in every step and data-parallel rank.
+//! Dependency graph of the operations in one step of one pipeline; equal in every step and data-parallel rank.
 //!
-//! After "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), section 3: each worker has
-//! a stream of passes, four streams of sends and receives, and one of data-parallel exchanges; streams are joined by the
-//! passes that communication serves. Operations that only work together form one node: it starts when the last of them
-//! could. Not modelled, as by its authors: what the host does (data loading, launches); it shows up as delay.
+//! After "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), section 3: each worker
+//! has a stream of passes, four streams of sends and receives, and one of data-parallel exchanges; streams are joined
+//! by the passes that communication serves. Operations that only work together form one node, which starts when all of
+//! them can. Like its authors, this does not model host work (data loading, launches), which appears as delay.
 
 use std::collections::BTreeMap;
 
@@ -11,36 +11,37 @@ use crate::job::Job;
 use crate::operation::OpType;
 use crate::p2p::{Peers, match_peers};
 
-/// Operations that start together, what they wait for, and whether all data-parallel ranks take part.
+/// Operations that start together, with their dependencies.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Node {
-    /// Members with the operations each waits for.
+    /// Members, each with the operations that it depends on.
     pub(crate) members: Vec<(usize, Vec<usize>)>,
-    /// All data-parallel ranks start it together.
+    /// True if all data-parallel ranks start the node together.
     pub(crate) everywhere: bool,
-    /// Its members wait for each other, so their durations are those of the transfer alone.
+    /// True if members wait for each other, so their durations are those of the transfer alone.
     pub(crate) waits: bool,
 }
 
-/// The nodes, each after those it waits for.
+/// Nodes in topological order.
 #[derive(Debug)]
 pub(crate) struct Graph {
     pub(crate) nodes: Vec<Node>,
-    /// Sends and receives without a peer: the trace does not tell all of its communication.
+    /// Number of sends and receives without a peer, which means that the trace lacks communication.
     pub(crate) lonely: usize,
 }
 
-/// Why there is no order of nodes.
+/// Error: the dependencies contain a cycle.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Circle {
-    /// Operations that could never start.
+    /// Number of operations that could never start.
     pub(crate) stuck: usize,
 }
 
-/// Builds the graph.
+/// Builds the graph; fails if the dependencies contain a cycle.
 pub(crate) fn build(job: &Job) -> Result<Graph, Circle> {
     let by_start = by_start(job);
-    // Also with one data-parallel rank in the trace: the job may have more (data-sequence-parallel ranks, ranks not recorded).
+    // Also with one data-parallel rank in the trace: the job may have more (data-sequence-parallel ranks, ranks not
+    // recorded).
     let exchanges = job.ops.iter().any(|op| op.kind.is_dp());
     let overlaps = job.ops.iter().any(|op| op.kind == OpType::SeparateGradsAllReduce);
     let Peers { edges, groups, lonely } = match_peers(job, &by_start);
@@ -74,7 +75,7 @@ pub(crate) fn build(job: &Job) -> Result<Graph, Circle> {
     order(job, &edges, groups).map(|nodes| Graph { nodes, lonely })
 }
 
-/// Operations of each stage in order of start, as its first recorded step shows it.
+/// Returns the operations of each stage in order of start in the first recorded step.
 fn by_start(job: &Job) -> Vec<Vec<usize>> {
     let mut stages = vec![Vec::new(); job.stages.len()];
     for (index, op) in job.ops.iter().enumerate() {
@@ -106,7 +107,7 @@ impl Stage<'_> {
         self.ops.iter().copied().filter(|op| test(self.kind(*op))).collect()
     }
 
-    /// Of a kind, by number.
+    /// Returns the operations of a kind, by number.
     fn numbered(&self, kind: OpType) -> Vec<usize> {
         let mut ops = self.where_kind(|other| other == kind);
         ops.sort_by_key(|op| self.job.ops[*op].seq);
@@ -117,7 +118,7 @@ impl Stage<'_> {
         self.job.end[self.job.at(op, 0)]
     }
 
-    /// The first of those that end last.
+    /// Returns the operation that ends last; of equal ones the first.
     fn last_to_end(&self, ops: impl Iterator<Item = usize>) -> Option<usize> {
         ops.reduce(|last, op| if self.end(op) > self.end(last) { op } else { last })
     }
@@ -153,7 +154,7 @@ impl Stage<'_> {
         }
     }
 
-    /// The first forward pass of a chunk needs the chunk's parameters: the last exchange that brings them.
+    /// Links each chunk's last parameter gather to the chunk's first forward pass, which needs the parameters.
     fn exchanges_feed_passes(&self, edges: &mut Edges) {
         let mut first: BTreeMap<i64, usize> = BTreeMap::new();
         for pass in self.where_kind(|kind| kind == OpType::ForwardCompute) {
@@ -165,7 +166,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Gradients of a chunk are exchanged after its last backward pass.
+    /// Links the last backward pass of a chunk to the exchange of its gradients.
     fn passes_feed_exchanges(&self, edges: &mut Edges) {
         let mut last: BTreeMap<i64, usize> = BTreeMap::new();
         for pass in self.where_kind(|kind| kind == OpType::BackwardCompute) {
@@ -180,7 +181,7 @@ impl Stage<'_> {
         }
     }
 
-    /// From the last pass to the optimizer, one operation after the other. What a trace does not have is left out of the row.
+    /// Chains the operations from the last pass to the optimizer. Operations that the trace lacks are skipped.
     fn after_passes(&self, exchanges: bool, overlaps: bool, edges: &mut Edges) {
         let single = |kind| self.numbered(kind).into_iter().next();
         let scatters = self.numbered(OpType::GradsReduceScatter);
@@ -210,7 +211,7 @@ fn chain(ops: &[usize], edges: &mut Edges) {
     edges.extend(ops.windows(2).map(|pair| (pair[0], pair[1])));
 }
 
-/// Nodes from groups and single operations, sorted so that each comes after what it waits for.
+/// Sorts groups and single operations topologically into nodes.
 fn order(job: &Job, edges: &Edges, groups: Vec<Vec<usize>>) -> Result<Vec<Node>, Circle> {
     let count = job.ops.len();
     let mut node_of = vec![usize::MAX; count];

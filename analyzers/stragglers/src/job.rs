@@ -1,28 +1,28 @@
-//! Rows in order: every step and data-parallel rank has the same operations, so one number names an operation in all of
-//! them and the simulation runs over plain arrays.
+//! Alignment of trace rows: every step and data-parallel rank has the same operations, so one index identifies an
+//! operation in all of them, and the simulation uses plain arrays.
 //!
-//! What does not fit that order (a step cut off by the end of the recording, a repeated row) is left out and said.
+//! Rows that do not fit (a step cut off by the end of the recording, a repeated row) are left out and reported.
 
 use std::collections::BTreeMap;
 
 use crate::operation::{OpType, Operation};
 use crate::problem::Problems;
 
-/// One operation of one pipeline, the same in every step and data-parallel rank.
+/// Operation of one pipeline, equal in every step and data-parallel rank.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Op {
     /// Index of the stage.
     pub(crate) stage: usize,
     pub(crate) kind: OpType,
-    /// Place among the operations of this type on this stage.
+    /// Position among the operations of this type on this stage.
     pub(crate) seq: i64,
     pub(crate) chunk: i64,
     pub(crate) global_chunk: i64,
-    /// Index of the microbatch, passes only.
+    /// Index of the microbatch; passes only.
     pub(crate) microbatch: usize,
 }
 
-/// A trace in order. Arrays of timings hold `ops.len()` rows of `instances()` values; instance `step * dp + rank`.
+/// Aligned trace. Arrays of timings hold `ops.len()` rows of `instances()` values; instance `step * dp + rank`.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) steps: Vec<i64>,
@@ -33,7 +33,7 @@ pub(crate) struct Job {
     pub(crate) start: Vec<f64>,
     pub(crate) end: Vec<f64>,
     pub(crate) duration: Vec<f64>,
-    /// The rank of a worker, where the trace gives it: `[dp * stages + stage]`.
+    /// Rank of each worker, where the trace has ranks: `[dp * stages + stage]`.
     pub(crate) ranks: Vec<Option<i64>>,
 }
 
@@ -54,12 +54,12 @@ impl Job {
         op * self.instances() + instance
     }
 
-    /// The worker that runs `op` in `instance`.
+    /// Returns the worker that runs `op` in `instance`.
     pub(crate) fn worker(&self, op: usize, instance: usize) -> usize {
         (instance % self.dp()) * self.stages.len() + self.ops[op].stage
     }
 
-    /// How long each step was seen to take, seconds.
+    /// Returns the observed duration of each step in seconds.
     pub(crate) fn observed(&self) -> Vec<f64> {
         let (dp, instances) = (self.dp(), self.instances());
         let mut bounds = vec![(f64::INFINITY, f64::NEG_INFINITY); self.steps.len()];
@@ -72,10 +72,10 @@ impl Job {
     }
 }
 
-/// What an operation is called inside its step and data-parallel rank.
+/// Key of an operation within its step and data-parallel rank: stage, type and number.
 type Name = (i64, OpType, i64);
 
-/// Puts rows in order. `None` when no step is whole; the problems say why.
+/// Aligns rows. Returns `None` if no step is complete; the problems give the reason.
 pub(crate) fn align(label: &str, rows: &[Operation], problems: &mut Problems) -> Option<Job> {
     let mut order: Vec<&Operation> = rows.iter().collect();
     order.sort_by(|a, b| {
@@ -106,7 +106,8 @@ pub(crate) fn align(label: &str, rows: &[Operation], problems: &mut Problems) ->
     for range in groups.values() {
         *shapes.entry(&names[range.clone()]).or_default() += 1;
     }
-    // The shape that covers most rows: a recording that begins and ends inside steps has as many odd shapes as whole ones.
+    // Choose the shape that covers most rows: a recording that begins and ends within steps has as many incomplete
+    // shapes as complete ones.
     let (shape, _) = shapes.iter().max_by_key(|(shape, count)| shape.len() * **count)?;
     let dp_ranks: Vec<i64> = {
         let mut all: Vec<i64> = groups.keys().map(|(_, dp)| *dp).collect();
@@ -146,7 +147,7 @@ pub(crate) fn align(label: &str, rows: &[Operation], problems: &mut Problems) ->
     Some(build(shape.len(), steps, dp_ranks, &picked))
 }
 
-/// Names each row; rows without a number are numbered by start.
+/// Assigns a key to each row; rows without a number are numbered by start.
 fn number(order: Vec<&Operation>) -> Vec<(Name, &Operation)> {
     let mut named: Vec<(Name, &Operation)> = Vec::with_capacity(order.len());
     let mut last = None;
@@ -163,7 +164,7 @@ fn number(order: Vec<&Operation>) -> Vec<(Name, &Operation)> {
     named
 }
 
-/// Tensor-parallel ranks of one worker run the same operation; the slowest of them is the worker's.
+/// Folds the tensor-parallel ranks of one worker, which run the same operation: the slowest counts.
 fn fold<'a>(label: &str, named: Vec<(Name, &'a Operation)>, problems: &mut Problems) -> Vec<(Name, &'a Operation)> {
     let before = named.len();
     let mut folded: Vec<(Name, &Operation)> = Vec::with_capacity(before);
@@ -193,7 +194,7 @@ fn build(count: usize, steps: Vec<i64>, dp_ranks: Vec<i64>, picked: &[&[(Name, &
     stages.sort_unstable();
     stages.dedup();
     let mut microbatches: BTreeMap<i64, usize> = BTreeMap::new();
-    // The microbatch's own number may be anything; without one, the place among the passes of its chunk stands for it.
+    // Microbatch numbers are arbitrary; a row without one uses its position among the passes of its chunk.
     let mut passes: BTreeMap<(i64, OpType, i64), i64> = BTreeMap::new();
     let mut labels = Vec::with_capacity(count);
     for ((stage, kind, _), row) in first {

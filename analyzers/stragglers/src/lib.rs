@@ -1,19 +1,19 @@
-//! Operation timings in, who slows a job down and by how much out.
+//! Straggler analysis: reads operation timings and reports the cause and cost of a slow job.
 //!
-//! Two forms are read ([`read_timings`]): one row an operation (passes, sends, collectives) of every pipeline worker, and
-//! one row a rank and step. Of operations the step is run again on paper, after "Understanding Stragglers in Large Model
-//! Training Using What-if Analysis" (OSDI 2025): with recorded durations, with ordinary ones, and with one part of the
-//! slowness taken away at a time ([`WhatIf`] holds the published figures under their published names). What each part is
-//! worth decides the cause ([`CauseKind`]): slow worker, slow stage, data imbalance, communication, pauses.
+//! Two forms are read ([`read_timings`]): one row an operation (passes, sends, collectives) of every pipeline worker,
+//! and one row a rank and step. A trace of operations is simulated again, after "Understanding Stragglers in Large
+//! Model Training Using What-if Analysis" (OSDI 2025): with recorded durations, with ordinary ones, and with one part
+//! of the slowness removed at a time ([`WhatIf`] holds the published figures under their published names). The weight
+//! of each part decides the cause ([`CauseKind`]): slow worker, slow stage, data imbalance, communication, pauses.
 //!
-//! Words: a *worker* is one stage of one data-parallel rank, tensor-parallel ranks folded; a *pass* is the forward or
+//! Terms: a *worker* is one stage of one data-parallel rank, tensor-parallel ranks folded; a *pass* is the forward or
 //! backward computation of one microbatch through one model chunk; a *transfer* is communication without the waiting.
 //!
-//! Invariants: no input ends in a panic, what cannot be used is a problem with file, row and field (RG-11); the order of rows
-//! and the numbers given to ranks and steps change nothing but names.
+//! Invariants: no input causes a panic; unusable input becomes a problem with file, row and field (RG-11); the order of
+//! rows and the numbering of ranks and steps affect only names.
 //!
-//! Absent on purpose: the network's and the hardware's rated speed. Where all links or all workers are slow alike nothing
-//! here stands out, and the report says so instead of guessing.
+//! Absent on purpose: rated speeds of network and hardware. If all links or all workers are equally slow, none stands
+//! out; the report states this and does not guess.
 
 mod correlation;
 mod factors;
@@ -46,8 +46,8 @@ pub use reading::read_timings;
 pub use report::{Cause, CauseKind, Place, Report, StepTime};
 pub use whatif::{Effect, WhatIf};
 
-/// Says what slows a job down. `name` is what the report calls the job, `problems` are those of reading; `meta` may be
-/// absent, for sizes are told from the trace.
+/// Finds the cause of a slow job. `name` identifies the job in the report, `problems` are those of reading; `meta` is
+/// optional, because sizes follow from the trace.
 pub fn analyse(name: &str, timings: &Timings, meta: Option<&Meta>, problems: Problems) -> Report {
     match timings {
         Timings::Operations(rows) => verdict::of_operations(name, rows, meta, problems),

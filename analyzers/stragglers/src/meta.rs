@@ -1,23 +1,22 @@
-//! Sizes of the job as its launcher wrote them: `dp_size: 4` a line. Everything here can also be told from the trace.
+//! Job sizes in a launcher's meta file, one `dp_size: 4` a line. All of them also follow from the trace.
 
 use crate::problem::{Problem, Problems};
 
-/// What the file beside a trace says; what it does not say is absent.
+/// Content of the meta file beside a trace; missing keys are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// Name of the run.
     pub trial_name: Option<String>,
-    /// Data-parallel ranks.
+    /// Number of data-parallel ranks.
     pub dp_size: Option<u32>,
-    /// Pipeline stages.
+    /// Number of pipeline stages.
     pub pp_size: Option<u32>,
-    /// Tensor-parallel ranks of one pipeline worker.
+    /// Number of tensor-parallel ranks of one pipeline worker.
     pub tp_size: Option<u32>,
-    /// Model chunks of one stage.
+    /// Number of model chunks of one stage.
     pub vpp_size: Option<u32>,
 }
 
-/// A meta file in lines `key: value`; unknown keys are left alone.
+/// Parses a meta file of lines `key: value`; unknown keys are ignored.
 pub fn read_meta(label: &str, text: &str) -> (Meta, Problems) {
     let (mut meta, mut problems) = (Meta::default(), Problems::default());
     for (index, line) in text.lines().enumerate() {

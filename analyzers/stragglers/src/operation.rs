@@ -1,38 +1,38 @@
-//! The words of a trace: operations of one training step, and per-step timings of a rank.
+//! Rows of a trace: operations of one training step, and per-step timings of a rank.
 
 use serde::Serialize;
 
-/// What an operation does. The order is that of the names, which breaks ties between operations of one start.
+/// Type of an operation. The order is that of the names, which breaks ties between operations with equal start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OpType {
     /// Backward pass of one microbatch through one model chunk.
     BackwardCompute,
-    /// Takes the gradient of activations from the next chunk.
+    /// Receive of the activation gradient from the next chunk.
     BackwardRecv,
-    /// Gives the gradient of activations to the chunk before.
+    /// Send of the activation gradient to the previous chunk.
     BackwardSend,
-    /// Sums gradients of tied embeddings between the first and the last stage.
+    /// Sum of the gradients of tied embeddings over the first and the last stage.
     EmbeddingGradsAllReduce,
     /// Forward pass of one microbatch through one model chunk.
     ForwardCompute,
-    /// Takes activations from the chunk before.
+    /// Receive of activations from the previous chunk.
     ForwardRecv,
-    /// Gives activations to the next chunk.
+    /// Send of activations to the next chunk.
     ForwardSend,
     /// Planned garbage collection between backward pass and gradient exchange.
     Gc,
     /// Gradient exchange among data-parallel ranks.
     GradsReduceScatter,
-    /// Sums layer-norm gradients inside a tensor-parallel group.
+    /// Sum of layer-norm gradients within a tensor-parallel group.
     LayernormGradsAllReduce,
-    /// The optimizer's own step, last of the step.
+    /// Step of the optimizer, the last operation.
     Optimizer,
     /// Global gradient norm: every rank waits for every other.
     OptimizerClipMainGrad,
     /// Parameter exchange among data-parallel ranks.
     ParamsAllGather,
-    /// Gradients exchanged apart from the overlapped ones.
+    /// Gradient exchange that is not overlapped with passes.
     SeparateGradsAllReduce,
 }
 
@@ -55,7 +55,7 @@ impl OpType {
         OpType::SeparateGradsAllReduce,
     ];
 
-    /// The name in traces.
+    /// Returns the name in traces.
     pub fn name(self) -> &'static str {
         match self {
             OpType::BackwardCompute => "backward-compute",
@@ -75,17 +75,17 @@ impl OpType {
         }
     }
 
-    /// The type of that name.
+    /// Returns the type with that name.
     pub fn named(name: &str) -> Option<OpType> {
         OpType::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Forward or backward pass.
+    /// Returns true for forward and backward passes.
     pub(crate) fn is_pass(self) -> bool {
         matches!(self, OpType::ForwardCompute | OpType::BackwardCompute)
     }
 
-    /// Send or receive between pipeline stages.
+    /// Returns true for sends and receives between pipeline stages.
     pub(crate) fn is_p2p(self) -> bool {
         matches!(
             self,
@@ -93,7 +93,7 @@ impl OpType {
         )
     }
 
-    /// Exchange among data-parallel ranks.
+    /// Returns true for exchanges among data-parallel ranks.
     pub(crate) fn is_dp(self) -> bool {
         matches!(
             self,
@@ -101,8 +101,8 @@ impl OpType {
         )
     }
 
-    /// Communication by nature: its ordinary duration is the median, not the mean, for one retransmission would move a
-    /// mean. The simulation's own notion (who waits for whom) is narrower: see `graph`.
+    /// Returns true for communication, with the median as ordinary duration, because one retransmission would shift a
+    /// mean. The dependency graph uses a narrower notion: see `graph`.
     pub(crate) fn is_communication(self) -> bool {
         self.is_p2p()
             || self.is_dp()
@@ -116,58 +116,51 @@ impl OpType {
 /// One operation of one pipeline worker in one step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operation {
-    /// Data-parallel rank.
     pub dp_rank: i64,
-    /// Pipeline stage.
     pub stage: i64,
     /// Rank of the worker, where known.
     pub rank: Option<i64>,
-    /// Training step.
     pub step: i64,
-    /// What it does.
     pub kind: OpType,
-    /// Start, seconds, on a clock that the ranks of a step share.
+    /// Start in seconds, on a clock common to the ranks of a step.
     pub start: f64,
-    /// Duration, seconds, waiting for peers included.
+    /// Duration in seconds, waiting for peers included.
     pub duration: f64,
-    /// End, seconds: in the precision of the source, as its authors add it up.
+    /// End in seconds, in the precision of the source, as its writers add it up.
     pub end: f64,
-    /// Place among the operations of this type, worker and step, by start.
+    /// Position among the operations of this type, worker and step, by start.
     pub seq: Option<i64>,
-    /// Model chunk inside the stage.
+    /// Model chunk within the stage.
     pub chunk: Option<i64>,
-    /// Microbatch.
     pub microbatch: Option<i64>,
-    /// Model chunk inside the model.
+    /// Model chunk within the model.
     pub global_chunk: Option<i64>,
 }
 
 /// One step of one rank, as a training loop can log it without a profiler.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepTiming {
-    /// Rank.
     pub rank: i64,
-    /// Pipeline stage, where known: ranks are compared inside their stage.
+    /// Pipeline stage, where known: ranks are compared within their stage.
     pub stage: Option<i64>,
-    /// Training step.
     pub step: i64,
-    /// Wall time of the step, seconds.
+    /// Wall time of the step in seconds.
     pub duration: f64,
-    /// Time in the rank's own computation, seconds.
+    /// Time in the rank's own computation in seconds.
     pub compute: Option<f64>,
-    /// Time in communication, seconds, waiting for peers included.
+    /// Time in communication in seconds, waiting for peers included.
     pub communication: Option<f64>,
-    /// Time waiting for the data loader, seconds.
+    /// Wait for the data loader in seconds.
     pub data: Option<f64>,
-    /// Tokens this rank worked on.
+    /// Tokens that this rank processed.
     pub tokens: Option<f64>,
 }
 
-/// What a timing file held.
+/// Content of a timing file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Timings {
-    /// Operations: the what-if simulation can be run.
+    /// Operations, which permit the what-if simulation.
     Operations(Vec<Operation>),
-    /// One row a rank and step: robust outliers only.
+    /// One row a rank and step, which permits robust outlier detection only.
     Steps(Vec<StepTiming>),
 }

@@ -1,29 +1,30 @@
-//! Which send meets which receive, and which pass each of them serves.
+//! Matching of sends with receives, and of both with the passes that they serve.
 //!
-//! A trace names neither: both follow from order. The n-th receive of a stage serves its n-th pass, unless the profiler
-//! recorded an operation that was never launched (before the first or after the last pass that could need it, or at the
-//! ends of the model), and the n-th launched send of a stage meets the n-th launched receive of its neighbour.
+//! A trace records neither; both follow from order. The n-th receive of a stage serves its n-th pass, unless the
+//! profiler recorded an operation that was never launched (before the first or after the last pass that could need it,
+//! or at the ends of the model), and the n-th launched send of a stage matches the n-th launched receive of its
+//! neighbour.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::job::Job;
 use crate::operation::OpType;
 
-/// Clocks of two workers may differ by this much, seconds.
+/// Tolerated clock difference of two workers in seconds.
 const CLOCK_ERROR_S: f64 = 5e-5;
 
-/// What the order of sends and receives tells.
+/// Result of the matching.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     /// Edges `(before, after)` between passes and the communication that serves them.
     pub(crate) edges: Vec<(usize, usize)>,
-    /// Operations that start together: pairs, and single ones that were never launched or found no peer.
+    /// Operations that start together: pairs, and single ones that were never launched or have no peer.
     pub(crate) groups: Vec<Vec<usize>>,
-    /// Launched operations without a peer.
+    /// Number of launched operations without a peer.
     pub(crate) lonely: usize,
 }
 
-/// Moves activations or gradients: forward goes up the stages, backward down.
+/// End of a transfer; forward transfers go up the stages, backward ones down.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
     Send,
@@ -37,10 +38,10 @@ const FAMILIES: [(OpType, OpType, End); 4] = [
     (OpType::BackwardRecv, OpType::BackwardCompute, End::Receive),
 ];
 
-/// Matches every send and receive of the pipeline. `by_start(stage)` are its operations in order of start.
+/// Matches every send and receive of the pipeline. `by_start[stage]` holds its operations in order of start.
 pub(crate) fn match_peers(job: &Job, by_start: &[Vec<usize>]) -> Peers {
     let mut peers = Peers::default();
-    // Chunks of the whole model: beyond its ends nothing is sent.
+    // Number of chunks of the whole model: no transfer goes beyond its ends.
     let chunks = job.ops.iter().map(|op| op.chunk).max().unwrap_or(0).saturating_add(1);
     let model_end = chunks.saturating_mul(job.stages.len() as i64);
     let mut launched: BTreeMap<(OpType, usize), Vec<usize>> = BTreeMap::new();
@@ -73,7 +74,7 @@ pub(crate) fn match_peers(job: &Job, by_start: &[Vec<usize>]) -> Peers {
     peers
 }
 
-/// Communication with the index of the pass it serves.
+/// Returns communication operations with the index of the pass that each serves.
 fn serve(job: &Job, comms: &[usize], passes: &[usize], end: End) -> Vec<(usize, usize)> {
     let start = |op: &usize| job.start[job.at(*op, 0)];
     let stop = |op: &usize| job.end[job.at(*op, 0)];
@@ -84,7 +85,7 @@ fn serve(job: &Job, comms: &[usize], passes: &[usize], end: End) -> Vec<(usize, 
         End::Send => stop(op) >= first_end - CLOCK_ERROR_S,
     };
     let able: Vec<usize> = comms.iter().filter(could_serve).copied().collect();
-    // Where the very first chunk has a slot for a receive that it does not need, that one receive may be missing.
+    // The very first chunk may have a slot for a receive that it does not need; that one receive may be missing.
     let skipped = usize::from(end == End::Receive && able.len() + 1 == passes.len());
     able.into_iter()
         .enumerate()
@@ -93,7 +94,7 @@ fn serve(job: &Job, comms: &[usize], passes: &[usize], end: End) -> Vec<(usize, 
         .collect()
 }
 
-/// pass -> send; pass before -> receive -> pass.
+/// Returns pass -> send, or previous pass -> receive -> pass.
 fn edges(passes: &[usize], served: usize, comm: usize, end: End) -> impl Iterator<Item = (usize, usize)> {
     let pass = passes[served];
     let before = served.checked_sub(1).map(|index| passes[index]);

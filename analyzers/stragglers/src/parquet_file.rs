@@ -1,4 +1,4 @@
-//! Parquet to a table: flat columns of numbers and text, nothing else.
+//! Reader of Parquet files: flat columns of numbers and text only.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -11,10 +11,10 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use crate::problem::{Problem, Problems};
 use crate::table::{Cell, ROWS_MAX, Table, is_known};
 
-/// The first bytes of every Parquet file.
+/// First bytes of every Parquet file.
 pub(crate) const MAGIC: &[u8] = b"PAR1";
 
-/// A column that claims to unpack to more is not unpacked.
+/// Maximum unpacked size of a column in bytes; larger ones are refused.
 const COLUMN_BYTES_MAX: i64 = 1 << 29;
 
 /// Reads the known columns of all row groups.
@@ -26,8 +26,8 @@ pub(crate) fn read(label: &str, bytes: &[u8], problems: &mut Problems) -> Table 
     };
     let bytes = Bytes::copy_from_slice(bytes);
     let mut found = Problems::default();
-    // The library guards most of what a damaged file can claim, not all of it: an assertion of its own must not end the
-    // caller, and nothing is shared with it that could be left half done.
+    // The library checks most but not all claims of a damaged file: one of its assertions must not end the caller, and
+    // it shares no state that could be left inconsistent.
     let read = catch_unwind(AssertUnwindSafe(|| {
         let mut table = empty();
         fill(&mut table, bytes, &mut found).map(|()| table)
@@ -120,7 +120,7 @@ fn values<T: DataType>(
     optional: bool,
     mut cell: impl FnMut(&T::T) -> Cell,
 ) -> Result<Vec<Cell>, ParquetError> {
-    // Room grows with what is truly there: `rows` is only a claim.
+    // Allocates for values that exist, because `rows` is an unverified claim.
     let (mut levels, mut found, mut cells) = (Vec::new(), Vec::new(), Vec::new());
     while cells.len() < rows {
         levels.clear();

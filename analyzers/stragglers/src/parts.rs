@@ -1,4 +1,4 @@
-//! Takes one part of a job's slowness away, or leaves only that one, and runs the step again.
+//! Removes one part of a job's slowness, or all others, and simulates the step again.
 
 use crate::factors::Factors;
 use crate::operation::OpType;
@@ -6,7 +6,7 @@ use crate::simulate::{delays, step_times};
 use crate::statistics::{mean, median};
 use crate::whatif::Bench;
 
-/// A part that can be taken away by itself.
+/// Part of the slowness that can be removed separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Worker,
@@ -32,36 +32,37 @@ impl Part {
     ];
 }
 
-/// A transfer counts as slow from this ratio to the median of its kind.
+/// Ratio to the median of its kind from which a transfer counts as slow.
 const SLOW_TRANSFER_FROM: f64 = 1.25;
 
-/// Seconds that parts cost a step.
+/// Cost of parts in seconds a step.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Weight {
-    /// Won if only these go.
+    /// Time saved if only these parts are removed.
     pub(crate) saved: f64,
-    /// Lost if only these come.
+    /// Time added if only these parts are present.
     pub(crate) adds: f64,
 }
 
 impl Weight {
-    /// The middle of both: a part hidden behind another saves nothing alone, and one that hides another adds all.
+    /// Returns the mean of both: a part hidden behind another saves nothing alone, and one that hides another
+    /// adds all.
     pub(crate) fn middle(self) -> f64 {
         (self.saved + self.adds) / 2.0
     }
 }
 
-/// A job's durations by part.
+/// Durations of a job by part.
 pub(crate) struct Parts<'a> {
     pub(crate) bench: &'a Bench<'a>,
     pub(crate) factors: Factors,
-    /// Ordinary transfer by type of operation.
+    /// Ordinary transfer duration by type of operation.
     usual: Vec<Option<f64>>,
-    /// Seconds that each operation started late.
+    /// Start delay of each operation in seconds.
     pub(crate) delays: Vec<f64>,
-    /// Mean simulated step time as recorded, delays and all, seconds.
+    /// Mean simulated step time as recorded, delays included, in seconds.
     pub(crate) recorded_s: f64,
-    /// The same with every part taken away.
+    /// Mean simulated step time with every part removed, in seconds.
     pub(crate) even_s: f64,
 }
 
@@ -94,7 +95,7 @@ impl<'a> Parts<'a> {
         parts
     }
 
-    /// Seconds over the median of its kind where a transfer is slow; 0 where it is not.
+    /// Returns the seconds above the median of its kind for a slow transfer, otherwise 0.
     pub(crate) fn excess(&self, op: usize, instance: usize) -> f64 {
         let usual = OpType::ALL.iter().position(|kind| *kind == self.bench.job.ops[op].kind);
         let recorded = self.bench.recorded[self.bench.job.at(op, instance)];
@@ -104,12 +105,12 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Mean step time, seconds.
+    /// Returns the mean step time in seconds.
     pub(crate) fn time(&self, durations: &[f64], delays: Option<&[f64]>) -> f64 {
         mean(&step_times(self.bench.job, self.bench.graph, durations, delays))
     }
 
-    /// What the parts cost together.
+    /// Returns the cost of the parts together.
     pub(crate) fn weigh(&self, parts: &[Part]) -> Weight {
         let others: Vec<Part> = Part::ALL.into_iter().filter(|part| !parts.contains(part)).collect();
         Weight {
@@ -118,7 +119,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Mean step time without these parts, seconds.
+    /// Returns the mean step time without these parts in seconds.
     fn without(&self, gone: &[Part]) -> f64 {
         let job = self.bench.job;
         let is_gone = |part| gone.contains(&part);

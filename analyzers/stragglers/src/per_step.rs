@@ -1,7 +1,8 @@
-//! Verdicts from one row a rank and step. Nothing can be simulated; ranks are compared with the usual rank of each step.
+//! Verdicts from one row a rank and step. Without operations there is no simulation; ranks are compared with the usual
+//! rank of each step.
 //!
-//! In a synchronous job every rank's step lasts as long as the slowest one's, for the others wait inside their
-//! communication. So a rank's own time has to be known: `compute_s`, or the step without `comm_s`.
+//! In a synchronous job every rank's step lasts as long as the slowest one's, because the others wait in their
+//! communication. A rank's own time must therefore be known: `compute_s`, or the step without `comm_s`.
 
 use crate::operation::StepTiming;
 use crate::problem::Problems;
@@ -10,7 +11,7 @@ use crate::statistics::{lower_median, mean};
 use crate::step_causes::{communication, loading, outliers, own_causes};
 use crate::step_table::{Own, arrange, most};
 
-/// A second cause this close to the first makes the verdict `mixed`.
+/// Ratio of the second cause to the first from which the verdict is `mixed`.
 const MIXED_FROM: f64 = 0.85;
 
 /// Analyses per-step timings.

@@ -1,4 +1,4 @@
-//! Where each part of a job's slowness sits, and the sentence that shows it.
+//! Location of each part of a job's slowness, with the evidence for it.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use crate::parts::{Part, Parts};
 use crate::report::Place;
 use crate::statistics::mean;
 
-/// A part that one place holds more than this share of is that place's.
+/// Share of a part above which a single place is blamed for it.
 const CONCENTRATED: f64 = 0.5;
-/// Workers whose delays are tried one by one.
+/// Maximum number of workers with delays that are tried one by one.
 const DELAYED_MAX: usize = 32;
 
-/// Places, worst first, and what was seen there.
+/// Places, worst first, and the evidence for them in one sentence.
 pub(crate) struct Sight {
     pub(crate) places: Vec<Place>,
     pub(crate) why: String,
@@ -239,7 +239,7 @@ pub(crate) fn communication(job: &Job, parts: &Parts) -> Sight {
     }
 }
 
-/// Where time went in which nothing ran, and single passes that stood still.
+/// Finds idle time between operations, and single passes that stalled.
 pub(crate) fn pauses(job: &Job, parts: &Parts) -> Sight {
     let (recorded, delays) = (&parts.bench.recorded, &parts.delays);
     let punctual = parts.time(recorded, None);

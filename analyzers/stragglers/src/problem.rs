@@ -1,18 +1,18 @@
-//! What was wrong with the input: where, in which field, what to do. A problem never stops the rest.
+//! Problems of the input: position, field and remedy. A problem never stops the analysis.
 
 use serde::Serialize;
 
-/// Problems kept word for word; the rest is counted.
+/// Maximum number of problems that are retained; further ones are counted.
 const KEPT: usize = 40;
 
-/// One thing wrong with the input.
+/// Problem of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// File and row, such as `trace.csv line 17`.
     pub place: String,
-    /// Column or key; empty where the whole row or file is meant.
+    /// Column or key; empty for the whole row or file.
     pub field: String,
-    /// What is wrong, and what to do about it.
+    /// Description and remedy.
     pub what: String,
 }
 
@@ -25,16 +25,16 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// Problems in the order they were met: the first ones kept, all counted.
+/// Problems in the order found: the first ones are retained, all are counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems {
     kept: Vec<Problem>,
-    /// How many there were in all.
+    /// Total number, including those not retained.
     pub count: u64,
 }
 
 impl Problems {
-    /// Adds one; the words are only made while there is room.
+    /// Adds a problem; `make` is called only while there is room.
     pub(crate) fn add(&mut self, make: impl FnOnce() -> Problem) {
         self.count += 1;
         if self.kept.len() < KEPT {
@@ -42,7 +42,7 @@ impl Problems {
         }
     }
 
-    /// Adds one that concerns a whole file or job.
+    /// Adds a problem of a whole file or job.
     pub(crate) fn note(&mut self, place: &str, what: String) {
         self.add(|| Problem {
             place: place.to_owned(),
@@ -51,19 +51,19 @@ impl Problems {
         });
     }
 
-    /// Takes over what another reader found.
+    /// Adds the problems of another reader.
     pub(crate) fn extend(&mut self, other: &Problems) {
         self.count += other.count;
         let room = KEPT.saturating_sub(self.kept.len());
         self.kept.extend(other.kept.iter().take(room).cloned());
     }
 
-    /// Those kept word for word.
+    /// Returns the retained problems.
     pub fn kept(&self) -> &[Problem] {
         &self.kept
     }
 
-    /// One line a kept problem, and one for those that are only counted.
+    /// Returns one line for each retained problem, and one for the number of others.
     pub fn lines(&self) -> Vec<String> {
         let more = self.count - self.kept.len() as u64;
         let rest = (more > 0).then(|| format!("{more} more problems are counted and not shown"));

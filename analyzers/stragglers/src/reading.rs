@@ -1,4 +1,4 @@
-//! A timing file, whatever its form, to rows: every row is either taken whole or named as a problem.
+//! Conversion of a timing file of any form to rows: every row is either read completely or reported as a problem.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use crate::problem::{Problem, Problems};
 use crate::table::{Cell, OPERATION_COLUMNS, Refused, STEP_COLUMNS, Table};
 use crate::text_file;
 
-/// Reads operations or per-step timings from Parquet, JSON lines or CSV, told apart by the bytes themselves. `label`
-/// names the file in problems. Nothing usable gives an empty list and problems that say why.
+/// Reads operations or per-step timings from Parquet, JSON lines or CSV, detected by content. `label` names the file
+/// in problems. Without usable rows the list is empty and the problems give the reason.
 pub fn read_timings(label: &str, bytes: &[u8]) -> (Timings, Problems) {
     let mut problems = Problems::default();
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
@@ -63,7 +63,7 @@ pub fn read_timings(label: &str, bytes: &[u8]) -> (Timings, Problems) {
     (timings, problems)
 }
 
-/// The types behind the words of the table.
+/// Maps words of the table to operation types.
 fn kinds(table: &Table) -> BTreeMap<u32, OpType> {
     let cells = table.columns.get("optype").map(Vec::as_slice).unwrap_or_default();
     let mut kinds = BTreeMap::new();
@@ -159,7 +159,7 @@ fn needed(table: &Table, name: &str, row: usize, problems: &mut Problems) -> Res
     }
 }
 
-/// An amount that cannot be negative. A year is more than any step takes and keeps sums of a whole file finite.
+/// Reads a non-negative amount. The bound, a year, exceeds any step and keeps sums over a file finite.
 fn seconds(table: &Table, name: &str, row: usize, problems: &mut Problems) -> Result<Option<f64>, Refused> {
     let most = if name == "tokens" { 1e15 } else { 3.2e7 };
     match table.number(name, row, problems)? {
@@ -192,7 +192,7 @@ fn index(table: &Table, name: &str, row: usize, problems: &mut Problems) -> Resu
     }
 }
 
-/// Profilers write -1 where an operation has no chunk or microbatch.
+/// Reads an index; profilers write -1 for an operation without chunk or microbatch.
 fn optional_index(table: &Table, name: &str, row: usize, problems: &mut Problems) -> Result<Option<i64>, Refused> {
     Ok(table.whole(name, row, problems)?.filter(|value| *value >= 0))
 }

@@ -1,11 +1,11 @@
-//! What is said in the end: for machines as JSON, for people as lines.
+//! Report of the analysis, as JSON or as text lines.
 
 use serde::Serialize;
 
 use crate::problem::Problems;
 use crate::whatif::WhatIf;
 
-/// What slows a job down.
+/// Cause of a slow job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CauseKind {
@@ -13,24 +13,24 @@ pub enum CauseKind {
     SlowWorker,
     /// A pipeline stage has more to compute than the others, on all data-parallel ranks.
     SlowStage,
-    /// Microbatches differ in length, so ranks wait for whoever drew the long ones.
+    /// Microbatches differ in length, so ranks wait for those with the long ones.
     DataImbalance,
-    /// Transfers of some link or collective take longer than those of their kind.
+    /// Transfers of a link or collective take longer than others of their kind.
     Communication,
-    /// Time in which nothing ran or one pass stood still: garbage collection, data loading, launches.
+    /// Idle time or a stalled pass: garbage collection, data loading, launches.
     Pauses,
-    /// Passes vary for no reason that a trace could show.
+    /// Passes vary without a cause that a trace could show.
     Jitter,
-    /// Two causes of about the same weight; `causes` lists them.
+    /// Two causes of similar weight; `causes` lists them.
     Mixed,
-    /// The job is slowed down and no part alone says why.
+    /// The job is slow and no single part explains it.
     Unknown,
-    /// Nothing worth a person's time.
+    /// The slowdown is too small to report.
     None,
 }
 
 impl CauseKind {
-    /// The name in reports.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             CauseKind::SlowWorker => "slow-worker",
@@ -46,25 +46,25 @@ impl CauseKind {
     }
 }
 
-/// Who or what; the numbers are those of the trace.
+/// Location of a cause; numbers are those of the trace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// Data-parallel rank; absent: all of them, or not known.
+    /// Data-parallel rank; absent for all of them, or if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dp_rank: Option<i64>,
-    /// Pipeline stage; absent: all of them, or not known.
+    /// Pipeline stage; absent for all of them, or if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<i64>,
-    /// Rank, where the trace has ranks and one is meant.
+    /// Rank, if the trace has ranks and a single one is blamed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<i64>,
-    /// The other end of a link between stages.
+    /// Other end of a link between stages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer_stage: Option<i64>,
-    /// Type of operation, where one stands out.
+    /// Type of operation, if one stands out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<&'static str>,
-    /// Steps, where only some are touched.
+    /// Steps, if only some are affected.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<i64>,
 }
@@ -94,28 +94,28 @@ impl std::fmt::Display for Place {
 /// One cause with its weight.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cause {
-    /// What it is.
     pub kind: CauseKind,
-    /// Where it sits.
+    /// Location with the largest effect.
     #[serde(rename = "where")]
     pub place: Place,
-    /// More places of the same kind, worst first.
+    /// Further locations of the same kind, worst first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<Place>,
-    /// Part of the time over an even job that it explains; shares of causes that hide each other overlap.
+    /// Share of the time over an even job that the cause explains; shares of causes that hide each other
+    /// overlap.
     pub share: f64,
-    /// Seconds a step that are won if only this goes away.
+    /// Seconds a step saved if only this cause is removed.
     pub saved_s: f64,
-    /// Seconds a step that it costs an otherwise even job.
+    /// Seconds a step that the cause adds to an otherwise even job.
     pub adds_s: f64,
-    /// What was seen, in numbers.
+    /// Evidence in numbers.
     pub why: String,
 }
 
-/// Mean step times, seconds.
+/// Mean step times in seconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct StepTime {
-    /// As seen.
+    /// As recorded in the trace.
     pub observed: Option<f64>,
     /// Simulated with recorded durations.
     pub simulated: Option<f64>,
@@ -123,39 +123,38 @@ pub struct StepTime {
     pub ideal: Option<f64>,
 }
 
-/// What is known of one job's slowness.
+/// Result of the analysis of one job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// Name of the job.
     pub job: String,
-    /// Steps that were looked at.
+    /// Number of analysed steps.
     pub steps: usize,
-    /// Pipeline workers, or ranks of per-step timings.
+    /// Number of pipeline workers, or of ranks in per-step timings.
     pub workers: usize,
     /// Mean step times.
     pub step_time_s: StepTime,
-    /// S: simulated over ideal step time; of per-step timings, that of the slowest over the usual rank.
+    /// S: simulated over ideal step time; for per-step timings, the slowest over the usual rank.
     pub slowdown: Option<f64>,
     /// Published what-if figures, operation traces only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub what_if: Option<WhatIf>,
-    /// Causes, weightiest first.
+    /// Causes, largest weight first.
     pub causes: Vec<Cause>,
-    /// The verdict.
+    /// Verdict on the cause.
     pub cause: CauseKind,
-    /// Where the verdict's cause sits.
+    /// Location of the verdict's cause.
     #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
     pub place: Option<Place>,
-    /// Trust in the verdict, 0 to 1.
+    /// Confidence of the verdict, 0 to 1.
     pub confidence: f64,
-    /// How the verdict came about, a sentence each.
+    /// Reasoning for the verdict, one sentence each.
     pub reasoning: Vec<String>,
-    /// What was wrong with the input.
+    /// Problems of the input.
     pub problems: Vec<String>,
 }
 
 impl Report {
-    /// A report that says only what was wrong.
+    /// Returns a report without a verdict, with the reason.
     pub(crate) fn empty(job: &str, problems: &Problems, why: &str) -> Report {
         Report {
             job: job.to_owned(),
@@ -173,7 +172,7 @@ impl Report {
         }
     }
 
-    /// The report for a person: verdict first, then numbers, then reasons.
+    /// Formats the report as text: verdict first, then numbers, then reasons.
     pub fn lines(&self) -> Vec<String> {
         let place = self.place.as_ref().map_or(String::new(), |place| format!(" ({place})"));
         let mut lines = vec![format!(

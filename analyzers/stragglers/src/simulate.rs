@@ -1,14 +1,14 @@
-//! Runs a step on paper: given durations, when does each operation end.
+//! Simulation of a step: computes the end of each operation from given durations.
 
 use crate::graph::Graph;
 use crate::job::Job;
 use crate::operation::OpType;
 use crate::statistics::{mean, median};
 
-/// An operation may seem to start this long before what it waits for, seconds: clocks differ. More is a gap in the graph.
+/// Tolerated start before a dependency ends in seconds, because clocks differ. More indicates a gap in the graph.
 const CLOCK_ERROR_S: f64 = 1e-2;
 
-/// Durations as the simulation needs them: of communication only the transfer, not the waiting for peers.
+/// Returns durations for the simulation: communication without the wait for peers.
 pub(crate) fn transfers(job: &Job, graph: &Graph) -> Vec<f64> {
     let mut durations = job.duration.clone();
     let dp = job.dp();
@@ -36,9 +36,9 @@ pub(crate) fn transfers(job: &Job, graph: &Graph) -> Vec<f64> {
     durations
 }
 
-/// How long after the last of what it waits for each computation was seen to start, seconds: the host's doing (data loading,
-/// launches, garbage collection). Communication is left out: it is posted when it is needed, so with other durations its
-/// delays would be others too.
+/// Returns the delay of each computation after the last of its dependencies in seconds, caused by the host (data
+/// loading, launches, garbage collection). Communication is left out: it is posted on demand, so its delays depend on
+/// the durations.
 pub(crate) fn delays(job: &Job, graph: &Graph) -> Vec<f64> {
     let instances = job.instances();
     let mut step_start = vec![f64::INFINITY; job.steps.len()];
@@ -62,7 +62,7 @@ pub(crate) fn delays(job: &Job, graph: &Graph) -> Vec<f64> {
     delays
 }
 
-/// Step times, seconds, with these durations and, where given, delays.
+/// Returns step times in seconds with these durations and optional delays.
 pub(crate) fn step_times(job: &Job, graph: &Graph, durations: &[f64], delays: Option<&[f64]>) -> Vec<f64> {
     let (instances, dp) = (job.instances(), job.dp());
     let mut end = vec![0.0_f64; durations.len()];
@@ -96,7 +96,7 @@ pub(crate) fn step_times(job: &Job, graph: &Graph, durations: &[f64], delays: Op
     times
 }
 
-/// Every operation as long as the ordinary one of its type: mean of computation, median of communication.
+/// Sets every operation to the ordinary duration of its type: mean of computation, median of communication.
 pub(crate) fn ideal(job: &Job, durations: &[f64]) -> Vec<f64> {
     let instances = job.instances();
     let mut ideal = vec![0.0; durations.len()];

@@ -1,4 +1,4 @@
-//! Slots: the passes of one kind, stage and chunk, which would take the same time if nothing were slow.
+//! Slots: passes of one kind, stage and chunk, which would take equal time without slowness.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ pub(crate) struct Slot {
     pub(crate) level: f64,
     /// Ratio of each data-parallel rank's worker to the level.
     pub(crate) ratio: Vec<f64>,
-    /// What the level would be if stages were even.
+    /// Level with even stages.
     pub(crate) even: f64,
 }
 
-/// The slots of a job, and the slot of each operation that is a pass.
+/// Returns the slots of a job, and the slot of each operation that is a pass.
 pub(crate) fn slots(job: &Job) -> (Vec<Slot>, Vec<Option<usize>>) {
     let mut groups: BTreeMap<(usize, i64, OpType), Vec<usize>> = BTreeMap::new();
     for (index, op) in job.ops.iter().enumerate().filter(|(_, op)| op.kind.is_pass()) {

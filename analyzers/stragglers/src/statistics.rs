@@ -1,4 +1,4 @@
-//! Medians, means and correlations; every one of them has an answer for nothing at all.
+//! Medians, means and correlations, each defined for empty input.
 
 /// Sums for a correlation.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ impl Moments {
         self.xy += x * y;
     }
 
-    /// Pearson's correlation; 0 where one side does not vary.
+    /// Returns Pearson's correlation; 0 if one side does not vary.
     pub(crate) fn correlation(&self) -> f64 {
         let count = self.count.max(1.0);
         let (vx, vy) = (
@@ -37,7 +37,7 @@ impl Moments {
     }
 }
 
-/// Variance; 0 of nothing.
+/// Returns the variance; 0 for empty input.
 pub(crate) fn variance(values: &[f64]) -> f64 {
     let middle = mean(values);
     let squares: f64 = values.iter().map(|value| (value - middle).powi(2)).sum();
@@ -48,7 +48,7 @@ pub(crate) fn variance(values: &[f64]) -> f64 {
     }
 }
 
-/// The lower of the two middle values; 1 of nothing, for these are ratios.
+/// Returns the lower of the two middle values; 1 for empty input, because the values are ratios.
 pub(crate) fn lower_median(values: &mut [f64]) -> f64 {
     let Some(last) = values.len().checked_sub(1) else {
         return 1.0;
@@ -56,7 +56,7 @@ pub(crate) fn lower_median(values: &mut [f64]) -> f64 {
     *values.select_nth_unstable_by(last / 2, f64::total_cmp).1
 }
 
-/// Mean; 0 of nothing.
+/// Returns the mean; 0 for empty input.
 pub(crate) fn mean(values: &[f64]) -> f64 {
     if values.is_empty() {
         0.0
@@ -65,7 +65,7 @@ pub(crate) fn mean(values: &[f64]) -> f64 {
     }
 }
 
-/// Median; 0 of nothing. Reorders.
+/// Returns the median; 0 for empty input. Reorders the values.
 pub(crate) fn median(values: &mut [f64]) -> f64 {
     let Some(last) = values.len().checked_sub(1) else {
         return 0.0;

@@ -1,23 +1,24 @@
-//! What per-step timings can show: each cause weighed by what the slowest rank of a step would win without it.
+//! Causes in per-step timings, each weighed by the time that the slowest rank of a step would save without it.
 
 use crate::operation::StepTiming;
 use crate::report::{Cause, CauseKind, Place};
 use crate::statistics::{Moments, lower_median, mean, median};
 use crate::step_table::{Table, most};
 
-/// A rank is slow from this ratio to the usual rank ...
+/// Ratio to the usual rank from which a rank is slow; [`OUTLIER_FROM`] must hold too.
 const SLOW_FROM: f64 = 1.05;
-/// ... and this robust z-score among all ranks (Iglewicz and Hoaglin: 3.5).
+/// Robust z-score among all ranks from which a rank is slow (Iglewicz and Hoaglin: 3.5).
 const OUTLIER_FROM: f64 = 3.5;
-/// Ranks of a healthy job differ by this much at least.
+/// Minimum spread between ranks of a healthy job.
 const SPREAD_LEAST: f64 = 0.005;
-/// Own time and tokens vary together from this correlation on.
+/// Correlation from which own time and tokens vary together.
 const TOGETHER_FROM: f64 = 0.6;
-/// Part of a step from which a cause is named: slow ranks and stages, data, communication; what only varies needs more.
+/// Share of a step from which a cause is named: slow ranks and stages, data, communication. Unexplained variation
+/// requires the larger share.
 const NAMED_FROM: f64 = 0.03;
 const NAMED_VAGUE_FROM: f64 = 0.06;
 
-/// Ranks that stand out, worst first.
+/// Returns the outlier ranks, worst first.
 pub(crate) fn outliers(ratios: &[f64]) -> Vec<usize> {
     let middle = lower_median(&mut ratios.to_vec());
     let mut distances: Vec<f64> = ratios.iter().map(|ratio| (ratio - middle).abs()).collect();
@@ -31,7 +32,7 @@ pub(crate) fn outliers(ratios: &[f64]) -> Vec<usize> {
     out
 }
 
-/// Causes that show in ranks' own time: each is what the slowest rank of a step would win without it.
+/// Returns the causes visible in ranks' own time, each weighed by the time that the slowest rank of a step would save.
 pub(crate) fn own_causes(table: &Table, ratios: &[f64], slow: &[usize], observed: f64) -> Vec<Cause> {
     let saved = |even: &dyn Fn(usize, usize, f64) -> f64| {
         let each = table.steps.iter().enumerate().map(|(step, (_, rows))| {
@@ -97,7 +98,7 @@ pub(crate) fn own_causes(table: &Table, ratios: &[f64], slow: &[usize], observed
             why,
         );
     }
-    // What is left once each rank has its usual ratio: does it follow the tokens, or nothing?
+    // Tests whether the residual after each rank's usual ratio follows the tokens.
     let usual: Vec<f64> = table.steps.iter().map(|(_, rows)| table.usual(rows)).collect();
     let expected = |step: usize, rank: usize| usual[step] * table.stage_ratio(table.steps[step].1[rank]) * ratios[rank];
     let tokens = |rows: &[&StepTiming]| mean(&rows.iter().filter_map(|row| row.tokens).collect::<Vec<_>>());
@@ -131,7 +132,8 @@ pub(crate) fn own_causes(table: &Table, ratios: &[f64], slow: &[usize], observed
     causes
 }
 
-/// The rank that comes last waits for nobody, so the least time in communication of a step is the transfer itself.
+/// Weighs slow communication. The last rank waits for no other, so a step's least communication time is the transfer
+/// itself.
 pub(crate) fn communication(table: &Table, observed: f64) -> Option<Cause> {
     let least = |rows: &[&StepTiming]| rows.iter().map(|row| row.communication).collect::<Option<Vec<f64>>>();
     let transfers: Vec<f64> = table
@@ -159,7 +161,7 @@ pub(crate) fn communication(table: &Table, observed: f64) -> Option<Cause> {
     })
 }
 
-/// Time in the data loader holds up everybody.
+/// Weighs data loading: time in the data loader delays every rank.
 pub(crate) fn loading(table: &Table, observed: f64) -> Option<Cause> {
     let mut sums = vec![0.0; table.ranks.len()];
     let mut waits = Vec::new();

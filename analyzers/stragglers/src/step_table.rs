@@ -1,4 +1,4 @@
-//! Per-step rows side by side: the same ranks in every step, and each rank's own time.
+//! Aligned per-step rows: the same ranks in every step, and each rank's own time.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::operation::StepTiming;
 use crate::problem::Problems;
 use crate::statistics::{lower_median, median};
 
-/// What a rank's own time is taken from.
+/// Source of a rank's own time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Own {
     Compute,
@@ -19,16 +19,16 @@ pub(crate) struct Table<'a> {
     pub(crate) ranks: Vec<i64>,
     pub(crate) steps: Vec<(i64, Vec<&'a StepTiming>)>,
     pub(crate) own: Own,
-    /// What each stage has to do against the usual stage; empty where stages are not known.
+    /// Work of each stage relative to the usual stage; empty if stages are unknown.
     stages: BTreeMap<i64, f64>,
 }
 
-/// The largest; 0 of nothing.
+/// Returns the largest value; 0 for empty input.
 pub(crate) fn most(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, f64::max)
 }
 
-/// Rows in order; `None` when no step has all ranks.
+/// Aligns rows; returns `None` if no step has all ranks.
 pub(crate) fn arrange<'a>(name: &str, rows: &'a [StepTiming], problems: &mut Problems) -> Option<Table<'a>> {
     let mut steps: BTreeMap<i64, BTreeMap<i64, &StepTiming>> = BTreeMap::new();
     let mut repeated = 0_usize;
@@ -36,7 +36,7 @@ pub(crate) fn arrange<'a>(name: &str, rows: &'a [StepTiming], problems: &mut Pro
         let slot = steps.entry(row.step).or_default().entry(row.rank);
         slot.and_modify(|known| {
             repeated += 1;
-            // Which row came first must not matter.
+            // The result must not depend on row order.
             if row.duration > known.duration {
                 *known = row;
             }
@@ -109,7 +109,7 @@ impl Table<'_> {
         self.steps.iter().map(|(_, rows)| measure(&self.own(rows))).collect()
     }
 
-    /// What the rank's stage has to do against the usual stage.
+    /// Returns the work of the rank's stage relative to the usual stage.
     pub(crate) fn stage_ratio(&self, row: &StepTiming) -> f64 {
         row.stage
             .and_then(|stage| self.stages.get(&stage))
@@ -117,13 +117,13 @@ impl Table<'_> {
             .unwrap_or(1.0)
     }
 
-    /// The stage that has most to do.
+    /// Returns the stage with the most work.
     pub(crate) fn largest_stage(&self) -> Option<(i64, f64)> {
         let stages = self.stages.iter().map(|(stage, ratio)| (*stage, *ratio));
         stages.reduce(|a, b| if b.1 > a.1 { b } else { a })
     }
 
-    /// Own time of the usual rank of the usual stage in a step.
+    /// Returns the own time of the usual rank of the usual stage in a step.
     pub(crate) fn usual(&self, rows: &[&StepTiming]) -> f64 {
         lower_median(
             &mut rows
@@ -133,7 +133,8 @@ impl Table<'_> {
         )
     }
 
-    /// Each rank's own time over that of the usual rank, its stage allowed for, median over steps.
+    /// Returns each rank's own time relative to the usual rank, corrected for its stage; median
+    /// over steps.
     pub(crate) fn rank_ratios(&self) -> Vec<f64> {
         let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); self.ranks.len()];
         for (_, rows) in &self.steps {
@@ -149,7 +150,7 @@ impl Table<'_> {
     }
 }
 
-/// Medians of the stages' own time against the lower median of all stages.
+/// Returns the median own time of each stage relative to the lower median of all stages.
 fn stages(steps: &[(i64, Vec<&StepTiming>)], own: Own) -> BTreeMap<i64, f64> {
     let mut stages: BTreeMap<i64, Vec<f64>> = BTreeMap::new();
     for row in steps.iter().flat_map(|(_, rows)| rows) {

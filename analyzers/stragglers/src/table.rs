@@ -1,29 +1,29 @@
-//! Columns as read, before they mean anything: the one form of Parquet, JSON lines and CSV.
+//! Table of uninterpreted columns, common to Parquet, JSON lines and CSV.
 
 use std::collections::BTreeMap;
 
 use crate::problem::{Problem, Problems};
 
-/// Rows read of one file; what is beyond is left out and said.
+/// Maximum rows of one file; further ones are left out and reported.
 pub(crate) const ROWS_MAX: usize = 4_000_000;
 
-/// Columns of an operation trace that must be there.
+/// Required columns of an operation trace.
 pub(crate) const OPERATION_COLUMNS: [&str; 6] = ["dp_rank", "stage", "step", "optype", "start_ts", "duration"];
-/// Columns of an operation trace that may be there.
+/// Optional columns of an operation trace.
 pub(crate) const OPERATION_EXTRAS: [&str; 5] = ["rank", "seq_id", "mc", "mb_id", "gmc"];
-/// Columns of per-step timings that must be there.
+/// Required columns of per-step timings.
 pub(crate) const STEP_COLUMNS: [&str; 3] = ["rank", "step", "duration_s"];
-/// Columns of per-step timings that may be there.
+/// Optional columns of per-step timings.
 pub(crate) const STEP_EXTRAS: [&str; 5] = ["compute_s", "comm_s", "data_s", "tokens", "stage"];
 
-/// Whether a column means anything here.
+/// Returns true if a column is used.
 pub(crate) fn is_known(name: &str) -> bool {
     [&OPERATION_COLUMNS[..], &OPERATION_EXTRAS, &STEP_COLUMNS, &STEP_EXTRAS]
         .iter()
         .any(|names| names.contains(&name))
 }
 
-/// One value.
+/// Value of one row and column.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Cell {
     Absent,
@@ -36,12 +36,12 @@ pub(crate) enum Cell {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     pub(crate) label: String,
-    /// What a row is called (`line`, `row`) and the number of each.
+    /// Name of a row in messages (`line`, `row`); `places` holds the number of each.
     pub(crate) unit: &'static str,
     pub(crate) places: Vec<u32>,
     pub(crate) columns: BTreeMap<String, Vec<Cell>>,
     pub(crate) words: Words,
-    /// Columns stored as 32-bit floats: their sums are made in that precision, as the writers of such files make them.
+    /// Columns stored as 32-bit floats: their sums are computed in that precision, as by the writers of such files.
     pub(crate) narrow: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ impl Table {
             .unwrap_or(Cell::Absent)
     }
 
-    /// Appends a row; columns that it lacks get an absent cell.
+    /// Appends a row; missing columns get an absent cell.
     pub(crate) fn push(&mut self, place: u32, cells: impl IntoIterator<Item = (String, Cell)>) {
         let row = self.places.len();
         self.places.push(place);
@@ -78,7 +78,7 @@ impl Table {
         }
     }
 
-    /// A cell as a number; what is not one becomes a problem.
+    /// Returns a cell as a number; any other value becomes a problem.
     pub(crate) fn number(&self, name: &str, row: usize, problems: &mut Problems) -> Result<Option<f64>, Refused> {
         let mut refuse = |what: String| {
             problems.add(|| Problem {
@@ -99,12 +99,12 @@ impl Table {
         }
     }
 
-    /// A cell as a whole number from `least` up; -1 and an empty cell both mean "not given" where `least` is 0.
+    /// Returns a cell as an integer; a fraction becomes a problem.
     pub(crate) fn whole(&self, name: &str, row: usize, problems: &mut Problems) -> Result<Option<i64>, Refused> {
         let Some(value) = self.number(name, row, problems)? else {
             return Ok(None);
         };
-        // Beyond 2^53 a float is no longer every whole number.
+        // Above 2^53 a float does not represent every integer.
         if value.fract() != 0.0 || value.abs() > 9_007_199_254_740_992.0 {
             let what = format!("{value} is not a whole number; the row is left out");
             problems.add(|| Problem {
@@ -118,11 +118,11 @@ impl Table {
     }
 }
 
-/// A cell that was not what its column asks for; the problem is already noted.
+/// Marker for a cell of the wrong type; its problem is already recorded.
 #[derive(Debug)]
 pub(crate) struct Refused;
 
-/// Words of a table, each once. Long ones are cut: no meaning of a column needs more than this.
+/// Interned words of a table. Long words are truncated: no known column needs more.
 #[derive(Debug, Default)]
 pub(crate) struct Words {
     ids: BTreeMap<String, u32>,

@@ -1,11 +1,12 @@
-//! JSON lines and CSV to a table. A line that cannot be read is a problem; the lines after it are read.
+//! Readers of JSON lines and CSV. A line that cannot be read becomes a problem; the lines after it are
+//! read.
 
 use serde_json::{Map, Value};
 
 use crate::problem::{Problem, Problems};
 use crate::table::{Cell, ROWS_MAX, Table, Words, is_known};
 
-/// Longer lines belong to no timing file.
+/// Maximum line length in bytes.
 const LINE_MAX: usize = 64 << 10;
 
 /// Reads one JSON object a line.
@@ -117,7 +118,7 @@ fn json_cell(value: &Value, words: &mut Words) -> Cell {
     match value {
         Value::Null => Cell::Absent,
         Value::Number(number) => Cell::Number(number.as_f64().unwrap_or(f64::NAN)),
-        // Writers that cannot put NaN into JSON write it as a word.
+        // Writers that cannot represent NaN in JSON write it as a string.
         Value::String(text) => text_cell(text, words),
         other => Cell::Word(words.id(&other.to_string())),
     }

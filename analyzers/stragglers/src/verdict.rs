@@ -1,4 +1,5 @@
-//! From operations to a verdict: weigh every part by simulation, name those that matter, say how sure.
+//! Verdict on a trace of operations: weighs every part by simulation, names the significant ones, and rates
+//! confidence.
 
 use crate::graph;
 use crate::job::{Job, align};
@@ -11,8 +12,8 @@ use crate::report::{Cause, CauseKind, Place, Report, StepTime};
 use crate::statistics::mean;
 use crate::whatif::Bench;
 
-/// Kinds with their parts and the fraction of a step from which one is named. Pauses and jitter bear the errors of the
-/// simulation, so they must weigh more.
+/// Causes with their parts, and the fraction of a step from which each is named. Pauses and jitter contain the errors
+/// of the simulation, so their fractions are larger.
 const KINDS: [(CauseKind, &[Part], f64); 6] = [
     (CauseKind::SlowWorker, &[Part::Worker], 0.03),
     (CauseKind::SlowStage, &[Part::Stage], 0.03),
@@ -21,11 +22,11 @@ const KINDS: [(CauseKind, &[Part], f64); 6] = [
     (CauseKind::Pauses, &[Part::Spikes, Part::Collection, Part::Delays], 0.05),
     (CauseKind::Jitter, &[Part::Jitter], 0.06),
 ];
-/// A second cause this close to the first makes the verdict `mixed`.
+/// Ratio of the second cause to the first from which the verdict is `mixed`.
 const MIXED_FROM: f64 = 0.85;
-/// A slowdown without a cause is worth saying from here: the published bound of a straggling job.
+/// Slowdown from which a job without a known cause is reported: the published bound of a straggling job.
 const STRAGGLING_FROM: f64 = 1.1;
-/// A graph that misses the observed time by more than this does not know the job.
+/// Relative error of the simulated step time above which the graph does not represent the job.
 const FIDELITY: f64 = 0.05;
 
 /// Analyses an operation trace.
@@ -198,13 +199,14 @@ fn cause(job: &Job, parts: &Parts, kind: CauseKind, weight: Weight, total: f64) 
     }
 }
 
-/// With one data-parallel rank a worker is a stage. First and last stages have more to do by design, others have not.
+/// Returns true if a slow stage is rather a slow worker. With one data-parallel rank both look alike; only first and
+/// last stages have more work by design.
 fn is_rather_a_worker(job: &Job, places: &[Place]) -> bool {
     let stage = places.first().and_then(|place| place.stage);
     job.dp() == 1 && stage.is_some() && stage != job.stages.first().copied() && stage != job.stages.last().copied()
 }
 
-/// How sure the verdict is: how far its cause leads, how much it weighs, and what could not be told.
+/// Rates confidence by the lead and weight of the cause, reduced by indistinguishable alternatives.
 fn confidence(
     job: &Job,
     weights: &[(CauseKind, Weight, f64)],
@@ -216,7 +218,7 @@ fn confidence(
     let trust = if faithful { 1.0 } else { 0.6 } * if job.steps.len() < 3 { 0.8 } else { 1.0 };
     let sure = match verdict {
         CauseKind::Unknown => 0.3,
-        // Nearer to being named is less sure to be nothing.
+        // A cost closer to the naming bound makes "none" less certain.
         CauseKind::None => 0.95 - 5.0 * cost.clamp(0.0, 0.06),
         _ => {
             let first = weights[0].1.middle();

@@ -1,4 +1,4 @@
-//! The published what-if figures: how much faster were the job if everything, or all but one part, ran as usual.
+//! Published what-if figures: step times if everything, or all but one part, ran as usual.
 
 use std::collections::BTreeMap;
 
@@ -10,42 +10,43 @@ use crate::operation::OpType;
 use crate::simulate::{ideal, step_times, transfers};
 use crate::statistics::mean;
 
-/// Operations that are run again to try parts one by one: seconds of work. A trace of 100,000 operations may have 5,000
-/// ranks until some are left out.
+/// Budget of simulated operations for trying parts one by one, which takes seconds. A trace of 100,000 operations may
+/// have 5,000 ranks before some are left out.
 const WORK_MAX: usize = 1 << 29;
 
-/// Effect of giving one part its ordinary durations, or of giving it alone its recorded ones.
+/// Effect of giving one part ordinary durations, or only that part its recorded ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Effect {
-    /// Mean step time with the part made ordinary, seconds.
+    /// Mean step time with the part made ordinary, in seconds.
     pub t_rem: f64,
-    /// Mean step time with only the part as recorded, seconds.
+    /// Mean step time with only the part as recorded, in seconds.
     pub t_add: f64,
-    /// `(T_ori - T_rem) / (T_ori - T_ideal)`; absent where there is no slowdown to share.
+    /// `(T_ori - T_rem) / (T_ori - T_ideal)`; absent without a slowdown.
     pub share: Option<f64>,
 }
 
 /// What-if figures of a job; names as in the paper.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WhatIf {
-    /// Step time as seen (`step_t_base`), seconds a step.
+    /// Observed time of each step (`step_t_base`) in seconds.
     pub observed: Vec<f64>,
-    /// Step time simulated with recorded durations and no launch delay (`step_t_nodelay`), seconds a step.
+    /// Time of each step simulated with recorded durations and no launch delay (`step_t_nodelay`) in seconds.
     pub simulated: Vec<f64>,
-    /// Step time simulated with ordinary durations (`step_t_noblk`), seconds a step.
+    /// Time of each step simulated with ordinary durations (`step_t_noblk`) in seconds.
     pub ideal: Vec<f64>,
     /// S: mean simulated over mean ideal step time.
     pub slowdown: f64,
-    /// Mean observed over mean simulated step time: what the graph does not know, delays of the host above all.
+    /// Mean observed over mean simulated step time: effects outside the graph, mainly host delays.
     pub launch_slowdown: f64,
-    /// Slowdown with only this data-parallel rank as recorded. Of more ranks than can be tried in seconds, those with least
-    /// time over the ordinary count as 1; the same of stages.
+    /// Slowdown with only this data-parallel rank as recorded. If there are too many ranks to try, those with the least
+    /// time over the ordinary count as 1; the same holds for stages.
     pub by_dp_rank: BTreeMap<i64, f64>,
     /// Slowdown with only this stage as recorded.
     pub by_stage: BTreeMap<i64, f64>,
-    /// S_t: slowdown with only this type of operation as recorded; sends and receives of one direction are one.
+    /// S_t: slowdown with only this type of operation as recorded; sends and receives of one direction count as one.
     pub by_optype: BTreeMap<String, f64>,
-    /// S_w: the lesser of the worker's data-parallel rank's and stage's slowdown, `(dp_rank, stage, S_w)`, worst first.
+    /// S_w: the lesser of the slowdowns of the worker's data-parallel rank and stage, `(dp_rank, stage, S_w)`, worst
+    /// first.
     pub by_worker: Vec<(i64, i64, f64)>,
     /// M_W: effect of the worst 3 % of the workers.
     pub slow_workers: Effect,
@@ -53,7 +54,7 @@ pub struct WhatIf {
     pub last_stage: Effect,
 }
 
-/// Durations of a job as recorded and as usual, with the graph to run them.
+/// Recorded and ordinary durations of a job, with the graph to simulate them.
 pub(crate) struct Bench<'a> {
     pub(crate) job: &'a Job,
     pub(crate) graph: &'a Graph,
@@ -73,12 +74,12 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Mean step time with these durations, seconds.
+    /// Returns the mean step time with these durations in seconds.
     pub(crate) fn time(&self, durations: &[f64]) -> f64 {
         mean(&step_times(self.job, self.graph, durations, None))
     }
 
-    /// `base`, but with the durations of `other` where `test(op, instance)`.
+    /// Returns the mean step time with `base`, replaced by `other` where `test(op, instance)` holds.
     fn mix(&self, base: &[f64], other: &[f64], test: impl Fn(usize, usize) -> bool) -> f64 {
         let instances = self.job.instances();
         let mixed: Vec<f64> = base
@@ -107,8 +108,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// What each of `count` parts does alone. Of very many, only those furthest over the ordinary are tried; the others are
-    /// taken to do nothing.
+    /// Returns the effect of each of `count` parts alone. If there are too many, only those furthest over the ordinary
+    /// are tried; the others count as 1.
     fn tried(&self, count: usize, part_of: impl Fn(usize) -> usize, alone: &dyn Fn(usize) -> f64) -> Vec<f64> {
         let mut over = vec![0.0; count];
         for (at, (recorded, usual)) in self.recorded.iter().zip(&self.usual).enumerate() {
@@ -149,7 +150,7 @@ impl<'a> Bench<'a> {
         let mut workers: Vec<(usize, f64)> = (0..dp * stages)
             .map(|worker| (worker, of_dp[worker / stages].min(of_stage[worker % stages])))
             .collect();
-        // Equal scores go by rank, as far as the trace has ranks.
+        // Ties are sorted by rank, where the trace has ranks.
         let rank = |worker: usize| (job.ranks[worker], worker);
         workers.sort_by(|a, b| b.1.total_cmp(&a.1).then(rank(a.0).cmp(&rank(b.0))));
         let worst: Vec<usize> = workers

@@ -1,4 +1,4 @@
-//! Any bytes and any rows: no panic, and what is said does not hang on the order of rows or on the numbers of ranks (RG-11).
+//! Any bytes and any rows: no panic, and results do not depend on the order of rows or on the numbers of ranks (RG-11).
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
@@ -68,7 +68,7 @@ proptest! {
         finite(&operations(rows));
     }
 
-    /// The same operations in every step and rank, in an order that makes no sense.
+    /// The same operations in every step and rank, in an implausible order.
     #[test]
     fn random_shapes_give_a_report(rows in prop::collection::vec(any_operation(), 1..25), steps in 1..3_i64, dp in 1..3_i64) {
         let all = (0..steps).flat_map(|step| (0..dp).map(move |dp_rank| (step, dp_rank)));

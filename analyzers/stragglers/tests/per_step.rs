@@ -7,7 +7,7 @@ mod dice;
 use dice::Dice;
 use rankguard_stragglers::{CauseKind, Problems, Report, StepTiming, Timings, analyse, read_timings};
 
-/// What the made-up job logs.
+/// Columns that the generated job logs.
 #[derive(Clone, Copy, PartialEq)]
 enum Logs {
     Compute,

@@ -1,4 +1,4 @@
-//! Jobs with a planted reason: the reason is found, its place too, and a healthy job is left alone.
+//! Jobs with a planted cause: the cause and its place are found, and a healthy job gives none.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
@@ -16,7 +16,7 @@ fn report(plan: &Plan) -> Report {
 const SHAPES: [(usize, usize, usize, usize); 5] =
     [(4, 4, 1, 8), (2, 4, 1, 4), (8, 1, 1, 4), (2, 2, 2, 4), (4, 3, 1, 6)];
 
-/// The verdict is `kind` for every shape, seed and magnitude; `places` says where.
+/// The verdict is `kind` for every shape, seed and magnitude; `places` gives the expected location.
 fn check(
     kind: CauseKind,
     shapes: &[(usize, usize, usize, usize)],

@@ -11,7 +11,8 @@ use serde_json::Value;
 /// Authors' figures are sums of 32-bit floats in another order.
 const FLOAT32: f64 = 1e-7;
 
-/// A job's report with the folder of its data; `None`, loudly, where the data is not at hand.
+/// A job's report with the folder of its data; `None`, with a printed note, if the data is not
+/// available.
 fn job(name: &str) -> Option<(Report, PathBuf)> {
     let folder =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/datasets/bytedance-straggler-traces");

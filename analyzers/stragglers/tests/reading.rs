@@ -1,4 +1,4 @@
-//! What a reader says of rows that it cannot use, and of jobs whose rows do not fit together.
+//! Problems of rows that cannot be used, and of jobs with rows that do not fit together.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;

@@ -1,14 +1,14 @@
-//! Why a study gives no answer.
+//! Errors of studies.
 
-/// Why there is no outcome.
+/// Error of a study.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
-    /// The data lacks what the question needs.
+    /// The data lacks a required input.
     #[error("{what}")]
     Missing {
-        /// What is missing.
+        /// Description of the missing input.
         what: String,
-        /// What to give instead.
+        /// Hint on the data or option to give instead.
         give: &'static str,
     },
     /// A table or column cannot be read.
@@ -24,7 +24,7 @@ impl StudyError {
         }
     }
 
-    /// What a person may try.
+    /// Returns a hint for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Missing { give, .. } => give,

@@ -1,14 +1,14 @@
-//! Questions to failure history, asked of the canonical tables of any data set, and published figures computed again.
+//! Studies over the canonical tables of any failure data set, and reproduction of published figures.
 //!
-//! - [`studies`]: what can be asked; each [`Study`] gives an [`Outcome`]: definition, population, window, tables, plots.
-//! - [`figures`]: the published figures of a data set beside what its files give, each with its definition.
-//! - [`report`]: outcomes as one HTML page that needs nothing else; [`Plot::drawing`] is one picture, as SVG or item by item.
+//! - [`studies`]: the catalogue; each [`Study`] returns an [`Outcome`]: definition, population, window, tables, plots.
+//! - [`figures`]: the published figures of a data set beside those computed from its files, each with its definition.
+//! - [`report`]: outcomes as one self-contained HTML page; [`Plot::drawing`] is one picture, as SVG or item by item.
 //!
 //! Invariants: no rate without a population and no repair time that the source does not have: [`StudyError::Missing`]
-//! says what to give. Counts are of rows as published, repeats included, unless the definition says otherwise.
+//! names the missing input. Counts are of rows as published, repeats included, unless the definition differs.
 //!
-//! Absent: reading files (that is `rankguard-datasets`; only traces of operations and flight-recorder dumps, which have no
-//! table, are read for their figures), stragglers and hangs (`rankguard diagnose`), fits with censoring.
+//! Absent: reading files (see `rankguard-datasets`; only traces of operations and flight-recorder dumps, which have no
+//! table, are read for their figures), stragglers and hangs (`rankguard diagnose`), gamma fits with censoring.
 
 mod error;
 mod outcome;

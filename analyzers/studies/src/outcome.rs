@@ -1,4 +1,4 @@
-//! What a study hands back.
+//! Result of a study.
 
 use std::fmt;
 
@@ -7,17 +7,15 @@ use serde::Serialize;
 
 use crate::plot::Plot;
 
-/// One value of a table.
+/// Value of a table cell.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Cell {
-    /// Words.
     Text(String),
-    /// A count.
     Count(u64),
-    /// A measure; its unit stands in the heading.
+    /// Measured value; the heading gives its unit.
     Number(f64),
-    /// Not known or not defined.
+    /// Unknown or undefined.
     Absent,
 }
 
@@ -73,10 +71,9 @@ impl From<Option<f64>> for Cell {
     }
 }
 
-/// A table of results.
+/// Table of results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Table {
-    /// What it shows.
     pub title: String,
     /// Headings, with units.
     pub columns: Vec<&'static str>,
@@ -98,26 +95,24 @@ impl Table {
     }
 }
 
-/// The answer to one question.
+/// Result of one study.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// The study's name.
+    /// Name of the study.
     pub study: &'static str,
-    /// The source of the data.
+    /// Source name of the data set.
     pub source: &'static str,
-    /// What is counted, and how.
+    /// Definition of the counted items and the method.
     pub definition: String,
-    /// Of how many, and who says so.
+    /// Population and its origin.
     pub population: Option<String>,
-    /// First and last moment, seconds of the data set's clock.
+    /// First and last moment in seconds of the data set's clock.
     pub window: Option<(f64, f64)>,
-    /// How times are counted.
+    /// Description of the data set's clock.
     pub clock: String,
-    /// Results.
     pub tables: Vec<Table>,
-    /// Pictures.
     pub plots: Vec<Plot>,
-    /// What one must know of the data and of what was left out.
+    /// Limitations of the data, and rows that were left out.
     pub problems: Vec<String>,
 }
 

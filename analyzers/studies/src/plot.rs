@@ -1,4 +1,4 @@
-//! Pictures: bars of a few values, steps of one or more curves, maps of cells.
+//! Plots: bars of a few values, step curves, maps of cells.
 
 mod drawing;
 mod map;
@@ -20,39 +20,37 @@ const COLOURS: [Colour; 6] = [
     [0xb8, 0x32, 0x80],
     [0x4a, 0x55, 0x68],
 ];
-/// Lines behind what is shown.
+/// Colour of grid lines.
 const FAINT: Colour = [0xdd, 0xdd, 0xdd];
 
-/// What is drawn.
+/// Content of a plot.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
-    /// A name and a value each.
+    /// Name and value of each bar.
     Bars(Vec<(String, f64)>),
-    /// A name and its points each, from left to right, held until the next.
+    /// Name and points of each curve, from left to right; a value holds until the next point.
     Steps(Vec<(String, Vec<(f64, f64)>)>),
-    /// Column, row and value of each cell; one row alone is broken into lines.
+    /// Column, row and value of each cell; a single row is broken into lines.
     Map(Vec<((u32, u32), f64)>),
 }
 
-/// One picture.
+/// Plot with title and axis.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plot {
-    /// What it shows.
     pub title: String,
-    /// The horizontal axis, with its unit.
+    /// Label of the horizontal axis, with its unit.
     pub across: String,
-    /// Values.
     pub shape: Shape,
 }
 
 impl Plot {
-    /// As an SVG document.
+    /// Renders the plot as an SVG document.
     pub fn svg(&self) -> String {
         self.drawing().svg()
     }
 
-    /// What the picture is made of.
+    /// Renders the plot as drawing items.
     pub fn drawing(&self) -> Drawing {
         let mut drawing = Drawing::new(WIDTH, 0.0);
         drawing.headline((12.0, 20.0), &*self.title);
@@ -67,7 +65,7 @@ impl Plot {
     }
 }
 
-/// Draws bars and gives the height of the picture, as the others do.
+/// Draws bars; returns the height of the picture.
 fn draw_bars(bars: &[(String, f64)], into: &mut Drawing) -> f64 {
     let largest = bars.iter().map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max);
     for (at, (name, value)) in bars.iter().enumerate() {
@@ -102,7 +100,7 @@ fn draw_steps(curves: &[(String, Vec<(f64, f64)>)], into: &mut Drawing) -> f64 {
         let colour = COLOURS[at % COLOURS.len()];
         let mut path: Vec<(f64, f64)> = Vec::new();
         for (px, py) in points.iter().filter(finite) {
-            // Held until the next.
+            // A value holds until the next point.
             if let Some((_, held)) = path.last() {
                 path.push((x(*px), *held));
             }

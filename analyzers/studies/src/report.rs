@@ -1,4 +1,4 @@
-//! Outcomes as one HTML page, pictures inside, no script, nothing fetched.
+//! Outcomes as one HTML page with embedded pictures, without scripts or external resources.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use crate::outcome::Outcome;
 use crate::plot::escape;
 use crate::reproduced::Figure;
 
-/// The page.
+/// Renders the page.
 pub fn report(title: &str, outcomes: &[Outcome], figures: &[Figure]) -> String {
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title><style>body{{font:15px \

@@ -1,4 +1,4 @@
-//! The published figures from the real data, where it is at hand.
+//! Published figures from the real data, if it is available.
 
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so loudly")]
 
@@ -18,7 +18,7 @@ fn dataset(name: &str) -> Option<Dataset> {
     Some(open(&path).expect("a published data set opens"))
 }
 
-/// All figures agree, and there are as many as are known: one that silently falls out is a failure too.
+/// All figures agree, and their number is as expected: one that silently disappears is a failure too.
 fn all_agree(name: &str, count: usize) {
     let Some(data) = dataset(name) else {
         return;
@@ -210,7 +210,7 @@ fn lanl_is_mapped_by_node_number_and_what_is_not_stated_is_not_mapped() {
             .iter()
             .any(|problem| problem.starts_with("126 failures"))
     );
-    // Disks say in which rack they were, and nobody says how many racks there are.
+    // The disks name their rack, but the number of racks is unknown.
     let Some(disks) = dataset("ornl-alpine-disk-failures") else {
         return;
     };
@@ -272,7 +272,7 @@ fn lives_that_still_run_are_censored_and_said_so() {
     assert!(lives.title.ends_with("censored"), "{}", lives.title);
     assert!(outcome.definition.contains("right-censored"), "{}", outcome.definition);
     assert_eq!(lives.rows.len(), 3, "no gamma with censoring");
-    // An exponential life is all time over the deaths, however little of it each GPU was seen.
+    // An exponential life is total time over deaths, however short each GPU was observed.
     let lived: f64 = data
         .f64s(Table::Nodes, "x_time_s")
         .expect("times")

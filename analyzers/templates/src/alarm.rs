@@ -1,6 +1,6 @@
-//! Words that announce trouble, wherever they stand in a token and however they are written.
+//! Detection of words that announce trouble, at any position in a token and in any case.
 
-/// By first letter; ASCII case does not count.
+/// Returns the words with this first letter in lower case.
 const fn words(letter: u8) -> &'static [&'static str] {
     match letter {
         b'a' => &["abort", "assert"],
@@ -25,7 +25,7 @@ const fn words(letter: u8) -> &'static [&'static str] {
     }
 }
 
-/// Whether `text` holds one of the words.
+/// Returns true if `text` contains one of the words.
 pub(crate) fn alarming(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.iter().enumerate().any(|(at, byte)| {
@@ -37,7 +37,7 @@ pub(crate) fn alarming(text: &str) -> bool {
     })
 }
 
-/// Whether `token` names a level: as telling as an alarm, and no value either.
+/// Returns true if `token` names a log level, which like an alarm word is never a value.
 pub(crate) fn level(token: &str) -> bool {
     let core = token.trim_matches(|c: char| !c.is_ascii_alphanumeric());
     ["DEBUG", "INFO", "NOTICE", "TRACE", "WARN", "WARNING", "SEVERE"]

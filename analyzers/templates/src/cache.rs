@@ -1,8 +1,8 @@
-//! Shapes that were seen before and the numbers of their templates, so that most lines need no walk down the tree.
+//! Cache from known shapes to template numbers, which saves most lines a walk through the tree.
 
-/// Slots; a power of two. At most half are used.
+/// Number of slots, a power of two. At most half are used.
 const SLOTS: usize = 1 << 14;
-/// Bytes of all shapes kept.
+/// Maximum total bytes of the cached shapes.
 const BYTES: usize = 1 << 21;
 
 #[derive(Clone, Copy, Default)]
@@ -14,7 +14,7 @@ struct Slot {
     used: bool,
 }
 
-/// A table of fixed size that is emptied when it is full: it holds nothing that the tree does not know.
+/// Hash table of fixed size, cleared when full: it holds nothing that the tree does not.
 pub(crate) struct Cache {
     slots: Vec<Slot>,
     texts: Vec<u8>,
@@ -71,7 +71,7 @@ impl Cache {
     }
 }
 
-/// A quick hash, for this table only; what is found is compared.
+/// Computes a fast hash for this table only; hits are compared.
 pub(crate) fn hash(text: &[u8]) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let fold = |state: u64, word: u64| {

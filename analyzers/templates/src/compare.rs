@@ -1,15 +1,15 @@
-//! What a failing run says that healthy runs do not, ranked.
+//! Ranked differences between a failing run and healthy runs.
 //!
 //! Five patterns, after L4 (Jiang et al., FSE 2025, arXiv 2503.20263), which finds failure-indicating lines of training
-//! jobs by comparing across jobs, across ranks and over time:
+//! jobs by comparison across jobs, across ranks and over time:
 //!
 //! - across runs: templates that are **new**, **missing**, or come in a **burst**;
-//! - across streams of one group: a template that **one** of many shows, or that **all but one** show;
+//! - across streams of one group: a template that only **one** of many shows, or that **all but one** show;
 //! - over time: a steady template that has **gone quiet** long before its stream ends.
 //!
-//! Both profiles' templates are joined into families together, so that a user name that was never seen before is not
-//! news. Scores lie between 0 and 1 and order evidence; they are not probabilities. A stream that is alone with many
-//! templates (rank 0 speaks for all) is weak evidence for each of them.
+//! Templates of both profiles are joined into families together, so a user name that never occurred before is not new.
+//! Scores are between 0 and 1 and order evidence; they are not probabilities. If a single stream shows many templates
+//! (rank 0 logs for all), each of them is weak evidence.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::id::TemplateId;
 use crate::novelty::{MAX_NAMES, MAX_NOVELTIES, Novelty, NoveltyKind};
 use crate::profile::{Place, Profile, Stream, Template};
 
-/// One side's view of a family.
+/// One profile's statistics of a family.
 #[derive(Clone, Default)]
 struct Side<'a> {
     count: u64,
@@ -41,7 +41,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// A family as both profiles saw it.
+/// Family with the statistics of both profiles.
 struct Both<'a> {
     family: &'a Family,
     aliases: Vec<TemplateId>,
@@ -50,11 +50,11 @@ struct Both<'a> {
     healthy: Side<'a>,
 }
 
-/// Evidence that `failing` holds against `healthy`, the strongest first, at most [`MAX_NOVELTIES`].
+/// Returns evidence in `failing` relative to `healthy`, strongest first, at most [`MAX_NOVELTIES`].
 ///
-/// With an empty `healthy` only the patterns across streams are looked for. Counts are compared by share of all lines (those
-/// of the start by run), so that runs of different length can be; templates that healthy runs show later than the failing run got are not missed.
-/// Both profiles must pass [`Profile::check`].
+/// With an empty `healthy` only the patterns across streams apply. Counts are compared as shares of all lines (those of
+/// start-up as counts a run), so runs of different length are comparable; templates that healthy runs show only after
+/// the length of the failing run do not count as missing. Both profiles must pass [`Profile::check`].
 pub fn compare(failing: &Profile, healthy: &Profile) -> Vec<Novelty> {
     let mut texts: Vec<&str> = failing
         .templates
@@ -118,7 +118,7 @@ pub fn compare(failing: &Profile, healthy: &Profile) -> Vec<Novelty> {
     found
 }
 
-/// A family that some streams of a group show, and how many streams the group has.
+/// Family that some streams of a group show, and the number of streams in the group.
 type Piece<'a> = (&'a Both<'a>, usize);
 
 struct Scene<'a> {
@@ -127,7 +127,7 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// A piece of evidence about streams of the failing run; `concerned` are their numbers.
+    /// Builds evidence about streams of the failing run; `concerned` are their numbers.
     fn novelty(&self, both: &Both, kind: NoveltyKind, score: f64, concerned: &[u32], sentence: String) -> Novelty {
         let (profile, side) = match both.failing.first {
             Some(_) => (self.failing, &both.failing),
@@ -169,7 +169,7 @@ impl Scene<'_> {
         }
     }
 
-    /// New, missing, burst or quiet; the first that holds.
+    /// Returns the first that applies of new, missing, burst and quiet.
     fn across_runs(&self, both: &Both) -> Option<Novelty> {
         let runs = self.healthy.runs.len();
         if self.healthy.lines == 0 || self.failing.lines == 0 {
@@ -227,8 +227,8 @@ impl Scene<'_> {
         })
     }
 
-    /// How many lines of a family a healthy run would have had by now: where healthy runs were done with it by then, what
-    /// they have on average (lines of the start come once, however long the run); else by share of lines.
+    /// Returns the number of lines of a family that a healthy run would have by now: the mean count if healthy runs had
+    /// their last such line by then (start-up lines occur once in a run of any length), otherwise by share of lines.
     fn expected(&self, both: &Both) -> f64 {
         let count = both.healthy.count as f64;
         if both.healthy.last.is_some_and(|last| last.line <= self.reached()) {
@@ -238,7 +238,7 @@ impl Scene<'_> {
         }
     }
 
-    /// The longest of the failing run's streams, in lines.
+    /// Returns the length in lines of the failing run's longest stream.
     fn reached(&self) -> u64 {
         self.failing
             .streams
@@ -263,7 +263,7 @@ impl Scene<'_> {
         Some(self.novelty(both, NoveltyKind::Missing, score * trust, &concerned, sentence))
     }
 
-    /// How many streams of the group of its first line show a family, and how many there are.
+    /// Returns the number of streams that show a family, in the group of its first line, and the size of the group.
     fn peers(&self, both: &Both) -> Option<(usize, usize)> {
         let (place, _) = both.failing.first?;
         let group = &self.failing.streams.get(place.stream as usize)?.group;
@@ -271,7 +271,7 @@ impl Scene<'_> {
         Some((shown.len(), shown.len() + silent.len()))
     }
 
-    /// One stream against its group.
+    /// Compares each stream with its group.
     fn across_streams(&self, all: &[Both]) -> Vec<Novelty> {
         let mut groups: Vec<&str> = self
             .failing
@@ -281,7 +281,7 @@ impl Scene<'_> {
             .collect();
         groups.sort_unstable();
         groups.dedup();
-        // By what they concern: many pieces about the same streams are one piece of news.
+        // Grouped by streams: several templates on the same streams form one piece of evidence.
         let mut by_streams: BTreeMap<(NoveltyKind, Vec<u32>), Vec<Piece>> = BTreeMap::new();
         for group in groups {
             for both in all.iter().filter(|both| both.failing.count > 0) {
@@ -298,7 +298,7 @@ impl Scene<'_> {
                 } else {
                     continue;
                 };
-                // New ones are told of already, and what is uneven in healthy runs may be uneven here.
+                // New templates are reported already, and a pattern that is uneven in healthy runs may be uneven here.
                 let (known, unheard) = split(&self.healthy.streams, group, both.healthy.streams.iter());
                 let even = both.healthy.count > 0 && unheard.is_empty() && known.len() >= 3;
                 if self.healthy.lines == 0 || even {
@@ -311,11 +311,11 @@ impl Scene<'_> {
             let discount = (pieces.len() as f64).sqrt();
             pieces.sort_by_key(|(both, _)| (!both.alarming, std::cmp::Reverse(both.failing.count)));
             let others = pieces.len() - 1;
-            // The strongest stands for all.
+            // The strongest represents all.
             let Some((both, peers)) = pieces.first() else { continue };
             let alarm = if both.alarming { 0.25 } else { 0.0 };
             let (verb, score) = match kind {
-                // Many templates that stop on one stream speak for each other; many that only one shows do not.
+                // Many templates that stop on one stream support each other; many that only one stream shows do not.
                 NoveltyKind::SilentHere => ("silent here", 0.45 + 0.1 * (1.0 - 1.0 / discount)),
                 _ => ("only here", alarm + 0.4 / discount),
             };
@@ -342,7 +342,7 @@ impl Scene<'_> {
     }
 }
 
-/// How far into its stream a place lies, 0 to 1.
+/// Returns the relative position of a place in its stream, 0 to 1.
 fn share(place: Place, streams: &[Stream]) -> f64 {
     let lines = streams.get(place.stream as usize).map_or(0, |stream| stream.lines);
     if lines == 0 {
@@ -352,7 +352,7 @@ fn share(place: Place, streams: &[Stream]) -> f64 {
     }
 }
 
-/// The streams of a group that are among `shown`, and those that are not.
+/// Splits the streams of a group into those among `shown` and the others.
 fn split(streams: &[Stream], group: &str, shown: impl Iterator<Item = u32>) -> (Vec<u32>, Vec<u32>) {
     let mut marks = crate::marks::Marks::default();
     shown.for_each(|number| marks.add(number));

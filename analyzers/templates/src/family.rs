@@ -1,22 +1,22 @@
-//! Templates that differ in values that do not look like values: user names, hosts, devices.
+//! Families of templates that differ only in values without the form of a value: user names, hosts, devices.
 //!
-//! Masks know values by their look. `session closed for user alice` and `... user bob` need more: both must have been
-//! seen. This second stage works on a finished set of templates and depends on that set only, never on the order in
-//! which it came together; it can be run on one profile or on the union of several. Templates that it joins make a
-//! **family**, named after its joint text; the names of its members stay valid as aliases. Once two values were seen at a
-//! place, the joint text is the same whichever two they were.
+//! Masks recognise values by form. `session closed for user alice` and `... user bob` require both lines. This second
+//! stage works on a finished set of templates and depends on that set only, never on its order; it runs on one profile
+//! or on the union of several. Templates that it joins form a **family**, named after its joint text; the names of its
+//! members remain valid as aliases. The joint text is the same for any two or more values at a position.
 //!
 //! Within templates of one length:
 //!
-//! 1. Tokens that hold a value by their build (`key=host.name`, `[name]`, `user@host`, `a.b.c`) are opened; templates that
-//!    are equal but for the opened parts are joined if there are [`BUILT`] of them or one has a mask there already.
-//! 2. Templates that are equal but for one token are joined if there are [`PLAIN`] of them, or two of which one has a
-//!    mask there; [`KEYED`] if they are `key=word`; [`SHORT`] if fewer than two other words hold them together; [`FIRST`]
-//!    if it is the first token. This is repeated, at most [`ROUNDS`] times, until nothing changes.
+//! 1. Tokens that contain a value by structure (`key=host.name`, `[name]`, `user@host`, `a.b.c`) are opened; templates
+//!    that are equal except for the opened parts are joined if there are [`BUILT`] of them or one has a mask there
+//!    already.
+//! 2. Templates that are equal except for one token are joined if there are [`PLAIN`] of them, or two of which one has
+//!    a mask there; [`KEYED`] if they are `key=word`; [`SHORT`] if fewer than two other words hold them together;
+//!    [`FIRST`] if it is the first token. This is repeated, at most [`ROUNDS`] times, until nothing changes.
 //!
-//! Never values: words that announce trouble, levels, words in `-ed` and `-ing` (`started`, `stopping`: what happened,
-//! not to whom), tokens with half a pair of quotes or brackets; unless they are at most one in [`RARE`] of the words that
-//! were seen at this place, as users may be called `zhang` or `manfred`.
+//! Never values: words that announce trouble, levels, words in `-ed` and `-ing` (`started`, `stopping`: the event, not
+//! its object), tokens with half a pair of quotes or brackets; unless they are at most one in [`RARE`] of the words at
+//! this position, because users may be called `zhang` or `manfred`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,26 +33,26 @@ const FIRST: usize = 12;
 const ROUNDS: usize = 4;
 const RARE: usize = 10;
 
-/// Templates that say the same of different things.
+/// Family of templates with equal meaning for different objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Family {
-    /// The joint text.
+    /// Joint text of all members.
     pub text: String,
-    /// Its members' places in the list that was given, ascending.
+    /// Indexes of the members in the given list, ascending.
     pub members: Vec<usize>,
 }
 
 impl Family {
-    /// Its name: that of its only member, or of the joint text.
+    /// Returns the id of the joint text, or of the only member.
     pub fn id(&self) -> TemplateId {
         TemplateId::of(&self.text)
     }
 }
 
-/// The families of these template texts, sorted by joint text. Each member is in one family.
+/// Returns the families of these template texts, sorted by joint text. Each template is in one family.
 ///
-/// The work grows with texts times tokens times a few rounds: milliseconds for the hundreds of templates of a run, seconds for
-/// 8,192 of 60 tokens each.
+/// The cost grows with texts times tokens times a few rounds: milliseconds for the hundreds of templates of a run,
+/// seconds for 8,192 of 60 tokens each.
 pub fn families(texts: &[&str]) -> Vec<Family> {
     let mut lengths: BTreeMap<usize, Groups> = BTreeMap::new();
     for (member, text) in texts.iter().enumerate() {
@@ -87,17 +87,17 @@ pub fn families(texts: &[&str]) -> Vec<Family> {
 
 /// Members by the tokens of their joint text.
 type Groups<'a> = BTreeMap<Vec<&'a str>, Vec<usize>>;
-/// One of them.
+/// Tokens and members of one group.
 type Group<'a> = (Vec<&'a str>, Vec<usize>);
 
 fn borrowed(tokens: &[String]) -> Vec<&str> {
     tokens.iter().map(String::as_str).collect()
 }
 
-/// Stands in an opened token for its value; no token holds a space.
+/// Placeholder for the value in an opened token; no token contains a space.
 const HOLE: &str = " ";
 
-/// Stage 1.
+/// Joins templates in stage 1.
 fn join_built(groups: Groups) -> Vec<(Vec<String>, Vec<usize>)> {
     let mut alike: BTreeMap<Vec<String>, Vec<Group>> = BTreeMap::new();
     for (tokens, members) in groups {
@@ -133,7 +133,7 @@ fn owned(tokens: &[&str]) -> Vec<String> {
     tokens.iter().map(|token| (*token).to_owned()).collect()
 }
 
-/// The token with a [`HOLE`] where it holds a value by its build; as it is where it holds none.
+/// Replaces a value by structure in the token with a [`HOLE`]; any other token is unchanged.
 fn open(at: usize, token: &str) -> String {
     if at == 0 || is_mask(token) || alarming(token) || level(token) {
         return token.to_owned();
@@ -170,7 +170,7 @@ fn is_mask(token: &str) -> bool {
     token == MASK || token == MANY || token == MANY_ALARMING
 }
 
-/// Whether the text is a name of several parts, or an address of somebody.
+/// Returns true if the text is a name of several parts, or an address with `@`.
 fn is_dotted(text: &str) -> bool {
     let bytes = text.as_bytes();
     let inner = |window: &[u8]| {
@@ -181,7 +181,7 @@ fn is_dotted(text: &str) -> bool {
     text.contains('@') || bytes.windows(3).any(inner)
 }
 
-/// Whether a token says what happened and is never a value.
+/// Returns true if a token describes the event and is never a value.
 fn is_fixed(token: &str) -> bool {
     let core = token.trim_matches(|c: char| !c.is_ascii_alphanumeric());
     let ending = |end: &str| {
@@ -200,7 +200,7 @@ fn is_fixed(token: &str) -> bool {
         || count('[') != count(']')
 }
 
-/// Stage 2.
+/// Joins templates in stage 2.
 fn join_plain(mut groups: Groups) -> Groups {
     let length = groups.keys().next().map_or(0, Vec::len);
     for _ in 0..ROUNDS {
@@ -215,7 +215,7 @@ fn join_plain(mut groups: Groups) -> Groups {
     groups
 }
 
-/// Joins templates that are equal but for the token at `at`.
+/// Joins templates that are equal except for the token at `at`.
 fn join_at(groups: Groups, at: usize) -> Groups {
     let mut alike: BTreeMap<Vec<&str>, Vec<(&str, Vec<usize>)>> = BTreeMap::new();
     for (mut tokens, members) in groups {
@@ -237,7 +237,7 @@ fn join_at(groups: Groups, at: usize) -> Groups {
     joined
 }
 
-/// How many templates that differ in one token only it takes to call it a value.
+/// Returns the number of templates, different in one token only, from which that token counts as a value.
 fn needed(key: &[&str], at: usize, group: &[(&str, Vec<usize>)]) -> usize {
     let fixed = group
         .iter()

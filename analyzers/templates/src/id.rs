@@ -1,4 +1,4 @@
-//! The name of a template.
+//! Template ids.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,22 +11,21 @@ use crate::tree::MANY;
 const PREFIX: &str = "tpl-";
 const BYTES: usize = 6;
 
-/// The name of a template: the first 48 bits of the BLAKE3 digest of its text, printed as `tpl-9f3a1c07b2e4`.
+/// Id of a template: the first 48 bits of the BLAKE3 digest of its text, printed as `tpl-9f3a1c07b2e4`.
 ///
-/// A function of the text alone, hence the same in every run and on every node. A cryptographic digest, so that no log
-/// can be written to collide on purpose with less than 2^24 tries a pair; among 8,192 templates the chance of an accident
-/// is 1 in 8 million.
+/// A function of the text alone, so it is equal in every run and on every node. A cryptographic digest makes deliberate
+/// collisions cost at least 2^24 tries a pair; among 8,192 templates the chance of an accidental one is 1 in 8 million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct TemplateId(u64);
 
-/// A text that is not a template's name.
+/// Error: the text is not a template id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a template id such as tpl-9f3a1c07b2e4")]
 pub struct TemplateIdError(String);
 
 impl TemplateId {
-    /// The name of the template with this text. Both marks of a value count as the same.
+    /// Returns the id of the template with this text. Both masks of a value count as equal.
     pub fn of(text: &str) -> Self {
         let mut hasher = blake3::Hasher::new();
         for (n, part) in text.split(MANY).enumerate() {
@@ -85,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_name_is_what_it_was_when_profiles_were_written() {
-        // Profiles on disk hold these: a change of the digest or of the text's form orphans them.
+        // Profiles on disk hold these ids: a change of the digest or of the text's form orphans them.
         assert_eq!(TemplateId::of("link <*> down").to_string(), "tpl-67d9dd6a5f43");
     }
 

@@ -1,30 +1,33 @@
-//! Lines that no signature knows in, stable templates and what is new since a healthy run out.
+//! Template mining for log lines that no signature matches: stable templates, and differences from healthy runs.
 //!
-//! - a **shape** is a line with everything masked that looks like a value ([`shape`]); a function of the line alone;
-//! - a **template** is what a prefix tree makes of all shapes: a shape, or several where one place had too many words;
-//! - its **name** ([`TemplateId`]) is a digest of its text;
-//! - a **profile** ([`Profile`]) is what one run on one node, or many runs on many nodes, said: templates with counts,
-//!   places, streams and runs; profiles merge;
-//! - a **family** ([`families`]) joins templates that differ in values which do not look like values;
-//! - a **novelty** ([`Novelty`]) is a piece of evidence: what a failing run says otherwise than healthy ones.
+//! - a **shape** is a line with everything masked that has the form of a value ([`shape`]); a function of the line
+//!   alone;
+//! - a **template** is a shape in the prefix tree of all shapes, or several if a position had too many different words;
+//! - its **id** ([`TemplateId`]) is a digest of its text;
+//! - a **profile** ([`Profile`]) holds the templates of one run on one node, or of many runs on many nodes, with
+//!   counts, places, streams and runs; profiles merge;
+//! - a **family** ([`families`]) joins templates that differ in values without the form of a value;
+//! - a **novelty** ([`Novelty`]) is evidence: a difference between a failing run and healthy ones.
 //!
-//! # Names that hold everywhere
+//! # Ids that hold everywhere
 //!
-//! Drain (He et al., ICWS 2017) and Drain3 number clusters as they come and grow them by similarity to what came before:
-//! the same lines in another order give other clusters, and two nodes never agree. Here nothing depends on order. Masks
-//! look at one line. The tree decides by *how many different words* meet at a node, which is a property of the set of
-//! lines. Families are computed from the finished set. So any order, and any division over nodes that are merged after,
-//! gives the same profile byte for byte and the same names; names from before a family was joined are kept as its aliases.
+//! Drain (He et al., ICWS 2017) and Drain3 number clusters in order of arrival and grow them by similarity to earlier
+//! lines: the same lines in another order give other clusters, and two nodes never agree.
 //!
-//! Invariants: pure, no clock, no files, no sockets. Any bytes are read, lines of any length, and nothing panics (RG-11).
-//! Memory is bounded by [`Limits`] whatever comes, and nothing is lost silently: counts of templates and of blank lines
-//! add up to the lines seen, and what was cut, unreadable or folded is counted in [`Shortfalls`]. Hash maps with random
-//! order are not used: same lines, same bytes (RG-8). The one thing that order can change is which words count as values
-//! after the tree ran out of room as a whole ([`Shortfalls::pressure`]).
+//! Here nothing depends on order. Masks inspect one line. The tree decides by the *number of different words* at a
+//! node, a property of the set of lines. Families are computed from the finished set. Any order, and any division over
+//! nodes that are merged later, therefore gives the same profile byte for byte and the same ids; ids from before a
+//! family was joined remain as its aliases.
 //!
-//! Absent: lines are given one by one and without their prefixes understood (a progress bar that redraws itself with
-//! carriage returns, a traceback of many lines, a rank prefix are the caller's to take apart); values are not kept; no
-//! template is learnt across lines; time is a line number.
+//! Invariants: pure, no clock, no files, no sockets. Any bytes and lines of any length are read without panic (RG-11).
+//! Memory is bounded by [`Limits`] for any input, and nothing is lost silently: counts of templates and of blank lines
+//! add up to the lines read, and truncated, unreadable or folded lines are counted in [`Shortfalls`].
+//!
+//! Hash maps with random order are not used: same lines, same bytes (RG-8). Order matters in one case only: the words
+//! that count as values after the whole tree ran out of room ([`Shortfalls::pressure`]).
+//!
+//! Absent: interpretation of prefixes and multi-line records (the caller splits progress bars with carriage returns,
+//! tracebacks and rank prefixes); values are not stored; no template spans lines; time is a line number.
 
 mod alarm;
 mod cache;

@@ -1,26 +1,26 @@
-//! What bounds memory.
+//! Memory limits of mining.
 
 use serde::{Deserialize, Serialize};
 
-/// Bounds of a miner and of what it writes. Whatever exceeds one is counted, never dropped in silence.
+/// Limits of a miner and of its profiles. Input beyond a limit is counted, never dropped silently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Bytes of a line that are looked at.
+    /// Maximum bytes of a line that are read, default 4,096.
     pub line_bytes: usize,
-    /// Tokens of a template.
+    /// Maximum tokens of a template, default 64.
     pub tokens: usize,
-    /// Bytes of a template.
+    /// Maximum bytes of a template, default 512.
     pub template_bytes: usize,
-    /// Templates kept.
+    /// Maximum number of templates, default 8,192.
     pub templates: usize,
-    /// Different words after the same words, above which they count as values.
+    /// Number of different words after the same prefix above which they count as values, default 100.
     pub fan_out: usize,
-    /// Streams told apart; those beyond share one name.
+    /// Maximum number of distinct streams, default 4,096; further ones share one name.
     pub streams: usize,
-    /// Runs told apart; those beyond share one name.
+    /// Maximum number of distinct runs, default 256; further ones share one name.
     pub runs: usize,
-    /// Bytes of the example that is kept of each template.
+    /// Maximum bytes of the example of each template, default 240.
     pub example_bytes: usize,
 }
 
@@ -40,7 +40,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The nearest bounds that can be kept: with a fan-out of one there are still two templates a length.
+    /// Clamps the limits to valid ranges: even with a fan-out of one there are two templates a length.
     pub(crate) fn checked(self) -> Self {
         let tokens = self.tokens.clamp(1, 256);
         Self {
@@ -55,7 +55,7 @@ impl Limits {
         }
     }
 
-    /// Bounds for what is made of two profiles.
+    /// Returns the limits of a merge of two profiles.
     pub(crate) fn united(self, other: Self) -> Self {
         let (a, b) = (self.checked(), other.checked());
         Self {

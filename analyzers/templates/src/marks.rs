@@ -1,16 +1,16 @@
-//! Which of a numbered list of names showed something.
+//! Sets of indexes into a list of names.
 
 use serde::{Deserialize, Serialize};
 
-/// A set of small numbers, written as inclusive ranges.
+/// Set of small numbers, serialised as inclusive ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Vec<(u32, u32)>", try_from = "Vec<(u32, u32)>")]
 pub(crate) struct Marks {
-    /// Without zero words at the end, so that equal sets are equal.
+    /// Without trailing zero words, so that equal sets compare equal.
     words: Vec<u64>,
 }
 
-/// Above every limit on names; what a file may claim at most.
+/// Maximum number in a file, above every limit on names.
 const HIGHEST: u32 = 1 << 16;
 
 impl Marks {
@@ -52,7 +52,7 @@ impl Marks {
         }
     }
 
-    /// The same names under the numbers that they have in another list.
+    /// Maps the set to the indexes of another list.
     pub(crate) fn renumbered(&self, numbers: &[u32]) -> Self {
         let mut marks = Self::default();
         for number in self.iter() {
@@ -63,7 +63,7 @@ impl Marks {
         marks
     }
 
-    /// One more than the highest number.
+    /// Returns the highest number plus one.
     pub(crate) fn end(&self) -> usize {
         self.iter().last().map_or(0, |last| last as usize + 1)
     }

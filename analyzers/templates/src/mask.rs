@@ -1,61 +1,62 @@
-//! A line in, its shape out: what looks like a value is masked, in one pass, without regex and without allocation.
+//! Masking of values: converts a line to its shape in one pass, without regex and without allocation.
 //!
-//! A **shape** is the line with single spaces between its tokens and `<*>` for every value. It depends on the line and
-//! on nothing else: this is what makes ids the same on every node and in every run.
+//! A **shape** is the line with single spaces between its tokens and `<*>` for every value. It depends on the line
+//! alone, which makes ids equal on every node and in every run.
 //!
-//! Bytes fall into four kinds. *Word* bytes (letters, digits, `_`, everything that is not ASCII) and *joints*
-//! (`. : - / , @ + % ~ # * $ \`) make up **compounds**; *breaks* (brackets, quotes, `=` and the like) and spaces end them.
-//! A compound is copied unless it holds a digit or a slash, is very long, or is the name of a day or month. What is masked:
+//! Bytes have four kinds. *Word* bytes (letters, digits, `_`, everything that is not ASCII) and *joints*
+//! (`. : - / , @ + % ~ # * $ \`) form **compounds**; *breaks* (brackets, quotes, `=` and the like) and spaces end them.
+//! A compound is copied unless it contains a digit or a slash, is very long, or is the name of a day or month. Masked
+//! are:
 //!
-//! - paths and addresses with `//` (a leading slash with a word behind it, or two slashes);
-//! - compounds of hex words only: numbers, moments, IPv4 and IPv6 addresses with ports, MAC and PCI addresses, UUIDs;
-//! - of other compounds each word with a digit, where letters before a number at the word's end stay: `rank<*>`,
+//! - paths and addresses with `//` (a leading slash followed by a word, or two slashes);
+//! - compounds of hex words only: numbers, times, IPv4 and IPv6 addresses with ports, MAC and PCI addresses, UUIDs;
+//! - of other compounds each word with a digit, where letters before a number at the word's end remain: `rank<*>`,
 //!   `mlx<*>`, `blk_<*>`, but `<*>` alone for `54fadb41`, `12ms`, `x86_64`;
 //! - quoted strings of more than [`QUOTE_LIMIT`] bytes, and words of more than [`WORD_LIMIT`] bytes.
 //!
-//! Neighbouring masks become one (`<*>.<*>.<*>:<*>` is `<*>`), and so do equal tokens in a row that hold nothing else, so
-//! that lists and bars of any length have one shape. ANSI escapes and bar glyphs are dropped. `nan` and `inf` stay: they
-//! are news, not values.
+//! Adjacent masks become one (`<*>.<*>.<*>:<*>` is `<*>`), and so do equal consecutive tokens that contain nothing
+//! else, so that lists and bars of any length have one shape. ANSI escapes and bar glyphs are dropped. `nan` and `inf`
+//! remain, because they indicate trouble.
 
 mod value;
 
 use value::{DIGIT, END, JOINT, KINDS, NOT_HEX, QUOTE, RARE, SLASH, SPACE};
 use value::{escape, host, is_address, is_calendar, is_path, is_unit, number, plain, query};
 
-/// Quoted strings longer than this many bytes are values.
+/// Length in bytes above which a quoted string is a value.
 pub(crate) const QUOTE_LIMIT: usize = 256;
-/// Words longer than this many bytes are values.
+/// Length in bytes above which a word is a value.
 pub(crate) const WORD_LIMIT: usize = 64;
-/// What stands for a value in a shape.
+/// Placeholder of a value in a shape.
 pub const MASK: &str = "<*>";
 
-/// Units with the punctuation after them are at most this long.
+/// Maximum length in bytes of a unit with its trailing punctuation.
 const UNIT_LIMIT: usize = 4;
 const MASK_BYTES: &[u8] = MASK.as_bytes();
-/// How far the end of a quoted string is looked for.
+/// Maximum distance in bytes at which the end of a quoted string is searched.
 const QUOTE_REACH: usize = 1024;
-/// Marks like `=====` are cut to this many.
+/// Maximum length of runs of one punctuation mark such as `=====`; longer ones are cut.
 const RUN_LIMIT: usize = 3;
 
-/// What bounds a shape.
+/// Limits of a shape.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Tokens of a shape; the rest of the line is not looked at.
+    /// Maximum tokens of a shape; the rest of the line is ignored.
     pub(crate) tokens: usize,
-    /// Bytes of a shape; the rest of the line is not looked at.
+    /// Maximum bytes of a shape; the rest of the line is ignored.
     pub(crate) bytes: usize,
 }
 
-/// A shape and what was left out of it.
+/// Result of masking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Masked {
-    /// Tokens in the shape.
+    /// Number of tokens in the shape.
     pub(crate) tokens: usize,
-    /// Whether the line went on after the shape's bounds.
+    /// True if the line was longer than the limits of the shape.
     pub(crate) cut: bool,
 }
 
-/// Writes the shape of `line` into `shape`, which is emptied first. `line` must be UTF-8 for the shape to be; any bytes do.
+/// Writes the shape of `line` to `shape`, which is cleared first. Accepts any bytes; the shape is UTF-8 if `line` is.
 pub(crate) fn mask(line: &[u8], bounds: Bounds, shape: &mut Vec<u8>) -> Masked {
     shape.clear();
     let mut pass = Pass {
@@ -78,15 +79,15 @@ pub(crate) fn mask(line: &[u8], bounds: Bounds, shape: &mut Vec<u8>) -> Masked {
 struct Pass<'a> {
     line: &'a [u8],
     shape: &'a mut Vec<u8>,
-    /// The line up to here is in the shape or dropped from it; what follows is copied when the next change comes.
+    /// Input offset up to which the line is copied to the shape or dropped; the rest is copied at the next change.
     copied: usize,
-    /// Where the current token starts in the shape; exact once the token has a mask, which is when it is read.
+    /// Start of the current token in the shape; exact once the token has a mask, which is when it is read.
     token: usize,
-    /// Where the token before, if it had a mask, stands in the shape.
+    /// Range of the previous token in the shape, if it had a mask.
     previous: std::ops::Range<usize>,
-    /// Whether the current token has a mask.
+    /// True if the current token has a mask.
     masked: bool,
-    /// Where its last mask ends in the shape.
+    /// End of its last mask in the shape.
     mask_end: usize,
     tokens: usize,
 }
@@ -94,7 +95,7 @@ struct Pass<'a> {
 impl Pass<'_> {
     fn run(&mut self, bounds: Bounds) -> bool {
         let mut at = 0;
-        // Where the token before ended.
+        // End of the previous token.
         let mut end = 0;
         loop {
             at = self.skip_spaces(at);
@@ -110,7 +111,7 @@ impl Pass<'_> {
                 && let Some(length) = plain(&self.line[at..])
                 && (self.previous.is_empty() || length > UNIT_LIMIT)
             {
-                // Most tokens: they wait to be copied together with their neighbours, unless the space between differs.
+                // Most tokens: copied later together with their neighbours, unless the space between them differs.
                 let goes_on = at == end + 1 && self.line[end] == b' ' && (self.copied < end || !self.shape.is_empty());
                 if !goes_on {
                     self.start_token(at, end);
@@ -148,7 +149,7 @@ impl Pass<'_> {
         self.finish(end, bounds.bytes)
     }
 
-    /// Copies what waits, up to `end`, and keeps to the limit; tells whether it was exceeded.
+    /// Copies pending input up to `end` and applies the limit; returns true if it was exceeded.
     fn finish(&mut self, end: usize, limit: usize) -> bool {
         self.flush(end);
         let over = self.shape.len() > limit;
@@ -158,7 +159,7 @@ impl Pass<'_> {
         over
     }
 
-    /// Copies what waits, up to `end`, and begins anew at `at`.
+    /// Copies pending input up to `end` and starts a token at `at`.
     fn start_token(&mut self, at: usize, end: usize) {
         self.flush(end);
         if !self.shape.is_empty() {
@@ -167,7 +168,7 @@ impl Pass<'_> {
         self.copied = at;
     }
 
-    /// Takes off the tokens over `limit`, or the end of the only one.
+    /// Removes tokens beyond `limit`, or the end of a single token.
     fn cut(&mut self, limit: usize) {
         while self.shape.len() > limit && self.tokens > 1 {
             self.tokens -= 1;
@@ -195,7 +196,7 @@ impl Pass<'_> {
         at
     }
 
-    /// Reads one token; gives the place after it.
+    /// Processes one token; returns the offset after it.
     fn token_from(&mut self, mut at: usize) -> usize {
         let line = self.line;
         while at < line.len() {
@@ -230,7 +231,7 @@ impl Pass<'_> {
         at
     }
 
-    /// A run of one and the same break is cut short.
+    /// Shortens a run of one break.
     fn breaks(&mut self, at: usize) -> usize {
         let byte = self.line[at];
         let mut end = at + 1;
@@ -244,12 +245,12 @@ impl Pass<'_> {
         end
     }
 
-    /// A quote, or a character that starts with 0xe2.
+    /// Processes a quote, or a character that starts with 0xe2.
     fn special(&mut self, at: usize, kind: u8) -> usize {
         if kind & RARE != 0 {
-            // Three bytes: dashes, quotes, arrows and so on, breaks like those of ASCII.
+            // Three bytes: dashes, quotes, arrows and so on, treated as breaks like those of ASCII.
             let end = (at + 3).min(self.line.len());
-            // U+2500 to U+25ff: box drawing, blocks, shapes of which bars are made.
+            // U+2500 to U+25ff: box drawing, blocks and geometric shapes of progress bars.
             if matches!(self.line.get(at + 1), Some(0x94..=0x97)) {
                 self.flush(at);
                 self.copied = end;
@@ -258,7 +259,7 @@ impl Pass<'_> {
         }
         let quote = self.line[at];
         let reach = self.line.len().min(at + QUOTE_REACH);
-        // An apostrophe within a word opens nothing.
+        // An apostrophe within a word does not open a quote.
         let opens = quote == b'"' || at == 0 || KINDS[usize::from(self.line[at - 1])] & (END | JOINT) != 0;
         if opens
             && self.line.len() > at + QUOTE_LIMIT
@@ -273,7 +274,7 @@ impl Pass<'_> {
         at + 1
     }
 
-    /// Copies the line up to `end` that is not copied yet.
+    /// Copies pending input up to `end`.
     fn flush(&mut self, end: usize) {
         if end > self.copied {
             self.shape.extend_from_slice(&self.line[self.copied..end]);
@@ -281,7 +282,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A mask, which swallows the joints between it and a mask before it, and a sign.
+    /// Writes a mask; it absorbs the joints after a previous mask, and a sign.
     fn put_mask(&mut self) {
         let joined = |b: &u8| KINDS[usize::from(*b)] & JOINT != 0;
         if self.masked && self.shape[self.mask_end..].iter().all(joined) {
@@ -303,7 +304,7 @@ impl Pass<'_> {
         self.flush(end);
         let start = self.token;
         if self.shape.len() == start {
-            // Nothing is left of it: a bar, for example.
+            // The token is empty after masking, for example a bar.
             self.shape.truncate(start.saturating_sub(1));
             return;
         }
@@ -318,7 +319,7 @@ impl Pass<'_> {
                 return;
             }
             if self.shape.len() - start == 3 && self.shape[start] == b'<' && self.shape[start + 2] == b'>' {
-                // What the tree writes where it met many words must come from the tree only.
+                // The marks that the tree writes for many words must not come from input.
                 self.shape.truncate(start);
                 self.shape.extend_from_slice(MASK_BYTES);
             }
@@ -327,7 +328,7 @@ impl Pass<'_> {
         self.tokens += 1;
     }
 
-    /// A unit after a number is part of the number: `<*> KB,` becomes `<*>,`.
+    /// Merges a unit into the preceding number: `<*> KB,` becomes `<*>,`.
     fn end_unit(&mut self) -> bool {
         if !self.shape[..self.previous.end].ends_with(MASK_BYTES) {
             return false;
@@ -344,8 +345,8 @@ impl Pass<'_> {
         true
     }
 
-    /// `start..end` has no breaks and no spaces; `seen` is the union of its bytes' kinds.
-    /// Gives the place after it, which a URL's query moves on.
+    /// Masks the compound at `start..end`, which has no breaks and no spaces; `seen` is the union of its bytes' kinds.
+    /// Returns the offset after it, which includes a URL's query.
     fn compound(&mut self, mut start: usize, mut end: usize, seen: u8) -> usize {
         let line = self.line;
         let after = end;
@@ -357,7 +358,7 @@ impl Pass<'_> {
             }
             return after;
         }
-        // Punctuation at its end belongs to the sentence.
+        // Trailing punctuation belongs to the sentence.
         while end > start && matches!(line[end - 1], b'.' | b',' | b':' | b'%' | b'*' | b'-' | b'#') {
             end -= 1;
         }
@@ -400,7 +401,7 @@ impl Pass<'_> {
         self.put_mask();
     }
 
-    /// Masks the words that hold a digit.
+    /// Masks the words that contain a digit.
     fn words(&mut self, start: usize, end: usize) {
         let line = self.line;
         let mut at = start;
@@ -428,7 +429,7 @@ impl Pass<'_> {
                 && matches!(at - from, 2 | 4)
                 && matches!(line[from - 1], b'-' | b':')
             {
-                // A hex word without digits, in the midst of a UUID or an address.
+                // Hex word without digits within a UUID or an address.
                 self.copied = at;
             }
             at += 1;

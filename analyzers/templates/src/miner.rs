@@ -1,4 +1,4 @@
-//! Lines in, a profile out.
+//! Miner: collects lines into a profile.
 
 use std::borrow::Cow;
 
@@ -11,11 +11,11 @@ use crate::names::OTHERS;
 use crate::profile::{PROFILE_VERSION, Profile, Seen, Shortfalls, Spot, Stream, order};
 use crate::tree::Tree;
 
-/// A stream of the miner that gave it.
+/// Handle of a stream, valid for the miner that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamNumber(u32);
 
-/// Learns the templates of one run.
+/// Miner of the templates of one run.
 pub struct Miner {
     limits: Limits,
     run: String,
@@ -24,17 +24,17 @@ pub struct Miner {
     streams: Vec<Stream>,
     /// [`order`] of each stream.
     orders: Vec<u64>,
-    /// Whether streams beyond the bound have come.
+    /// True if streams beyond the limit were added.
     others: bool,
     tree: Tree<Seen>,
     cache: Cache,
-    /// The tree's merges when the cache was last filled.
+    /// Merge count of the tree when the cache was last filled.
     merges: u64,
     shape: Vec<u8>,
 }
 
 impl Miner {
-    /// A miner for a run of this name.
+    /// Creates a miner for a run of this name.
     pub fn new(run: &str, limits: Limits) -> Self {
         let limits = limits.checked();
         Self {
@@ -52,7 +52,7 @@ impl Miner {
         }
     }
 
-    /// The stream of this name; a new one is made with `group` (what it is to be compared with).
+    /// Returns the stream of this name; creates it with `group`, the streams to compare it with.
     pub fn stream(&mut self, name: &str, group: &str) -> StreamNumber {
         let name = bounded(name, self.limits.example_bytes);
         let group = bounded(group, self.limits.example_bytes);
@@ -78,7 +78,7 @@ impl Miner {
         StreamNumber((self.streams.len() - 1) as u32)
     }
 
-    /// Learns a line, given without its end. `number` counts the stream's lines from 1.
+    /// Adds a line without its line end. `number` counts the stream's lines from 1.
     pub fn learn(&mut self, stream: StreamNumber, number: u64, line: &[u8]) {
         let Some(order) = self.orders.get(stream.0 as usize) else {
             return;
@@ -147,7 +147,7 @@ impl Miner {
         self.cache.put(hash, shape, number);
     }
 
-    /// What was learnt so far.
+    /// Returns the profile of the lines added so far.
     pub fn profile(&self) -> Profile {
         let mut profile = Profile {
             version: PROFILE_VERSION,
@@ -164,12 +164,13 @@ impl Miner {
     }
 }
 
-/// The name of this line's template as long as none of its words is one of too many: a function of the line alone.
+/// Returns the id of this line's template, unless one of its words is masked later by fan-out: a function of the
+/// line alone.
 pub fn template_id(line: &[u8], limits: Limits) -> Option<TemplateId> {
     shape(line, limits).map(|shape| TemplateId::of(&shape))
 }
 
-/// The line with what looks like a value masked; none where nothing is left.
+/// Returns the line with values masked; `None` if nothing remains.
 pub fn shape(line: &[u8], limits: Limits) -> Option<String> {
     let limits = limits.checked();
     let mut shape = Vec::new();
@@ -184,7 +185,7 @@ pub fn shape(line: &[u8], limits: Limits) -> Option<String> {
     (masked.tokens > 0).then(|| String::from_utf8_lossy(&shape).into_owned())
 }
 
-/// The start of a line as text; a character that the bound cuts in two is left out.
+/// Decodes the start of a line; a character that the limit splits is left out.
 fn text(line: &[u8], limit: usize) -> Cow<'_, str> {
     let start = &line[..line.len().min(limit)];
     match std::str::from_utf8(start) {

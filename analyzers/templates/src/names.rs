@@ -1,12 +1,12 @@
-//! Sorted lists of names, bounded by one name for the rest.
+//! Sorted lists of names, limited by a common name for the rest.
 
 use std::collections::BTreeSet;
 
-/// The name that streams or runs beyond their limit share.
+/// Common name of streams or runs beyond their limit.
 pub const OTHERS: &str = "(others)";
 
-/// The names, sorted, each once. Of more than `limit` the last in order become [`OTHERS`]; the same come out however the
-/// names are divided and whichever are united first.
+/// Returns the names, sorted and unique. Beyond `limit` the last in order become [`OTHERS`]; the result is independent
+/// of the division of the names and the order of unions.
 pub(crate) fn union<'a>(names: impl Iterator<Item = &'a str>, limit: usize) -> Vec<String> {
     let mut all: BTreeSet<&str> = names.collect();
     let mut others = all.remove(OTHERS);
@@ -20,7 +20,7 @@ pub(crate) fn union<'a>(names: impl Iterator<Item = &'a str>, limit: usize) -> V
     all.into_iter().map(str::to_owned).collect()
 }
 
-/// Where each of the names stands in a list that [`union`] made of them.
+/// Returns the index of each name in a list that [`union`] built from them.
 pub(crate) fn numbers<'a>(names: impl Iterator<Item = &'a str>, list: &[String]) -> Vec<u32> {
     let place = |name: &str| list.binary_search_by(|known| known.as_str().cmp(name));
     names

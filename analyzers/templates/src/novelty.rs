@@ -1,60 +1,61 @@
-//! A piece of evidence about templates.
+//! Evidence about templates.
 
 use serde::Serialize;
 
 use crate::id::TemplateId;
 
-/// How a template departs from what is usual.
+/// Difference of a template from healthy runs or other streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NoveltyKind {
-    /// No healthy run shows it.
+    /// No healthy run shows the template.
     New,
-    /// Healthy runs show it regularly, this one does not.
+    /// Healthy runs show the template regularly, this run does not.
     Missing,
-    /// It comes far more often than in healthy runs.
+    /// The template occurs far more often than in healthy runs.
     Burst,
-    /// Few of many streams of a group show it.
+    /// Few of many streams of a group show the template.
     OnlyHere,
-    /// All but few of many streams of a group show it.
+    /// All but few of many streams of a group show the template.
     SilentHere,
-    /// It came steadily and stopped long before its stream did; in healthy runs it goes on to the end.
+    /// The template occurred steadily and stopped long before its stream; in healthy runs it continues to the
+    /// end.
     WentQuiet,
 }
 
-/// One piece of evidence.
+/// Evidence about one family of templates.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Novelty {
-    /// How it departs from what is usual.
+    /// Kind of difference.
     pub kind: NoveltyKind,
-    /// The family's name.
+    /// Id of the family.
     pub id: TemplateId,
-    /// Names of the templates that the family joins, at most [`MAX_NAMES`]; empty where it is one template.
+    /// Ids of the templates that the family joins, at most [`MAX_NAMES`]; empty for a single template.
     pub aliases: Vec<TemplateId>,
-    /// The family's text.
+    /// Text of the family.
     pub template: String,
-    /// Order among the evidence, 0 to 1.
+    /// Rank among the evidence, 0 to 1.
     pub score: f64,
-    /// Lines in the failing run.
+    /// Number of lines in the failing run.
     pub failing: u64,
-    /// Lines in all healthy runs.
+    /// Number of lines in all healthy runs.
     pub healthy: u64,
-    /// The streams concerned: those that show it, or for [`NoveltyKind::SilentHere`] those that do not; at most
-    /// [`MAX_NAMES`].
+    /// Streams concerned: those that show the template, or for [`NoveltyKind::SilentHere`] those that do not;
+    /// at most [`MAX_NAMES`].
     pub streams: Vec<String>,
-    /// How many streams are concerned.
+    /// Total number of streams concerned.
     pub stream_count: usize,
-    /// Where the example stands: the first such line, of the failing run where it has any.
+    /// Stream of the example: the first such line, in the failing run if it has any.
     pub stream: String,
-    /// Its line number, from 1.
+    /// Line number of the example, from 1.
     pub line: u64,
-    /// The line as it was, cut to a bound.
+    /// Original line, truncated to a limit.
     pub example: String,
-    /// The evidence in a sentence.
+    /// Evidence as a sentence.
     pub sentence: String,
 }
 
-/// Names listed in one piece of evidence.
+/// Maximum number of names in one piece of evidence.
 pub const MAX_NAMES: usize = 8;
-/// Pieces of evidence given.
+/// Maximum number of pieces of evidence.
 pub const MAX_NOVELTIES: usize = 256;

@@ -1,4 +1,4 @@
-//! What a run, or many, said: templates with counts, places, streams and runs.
+//! Profile of one run or many: templates with counts, places, streams and runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,130 +9,129 @@ use crate::marks::Marks;
 use crate::names;
 use crate::tree::{Entry, MANY, MANY_ALARMING, Tree};
 
-/// The version of [`Profile`] that this crate writes, and the only one that it reads.
+/// Version of [`Profile`] that this crate writes, and the only one that it reads.
 pub const PROFILE_VERSION: u32 = 1;
 
-/// One source of lines that were written in order: a rank's output, a node's kernel log.
+/// Source of lines in written order: a rank's output, a node's kernel log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stream {
-    /// Its name, such as `rank 3` or `node-7 kernel`.
+    /// Name such as `rank 3` or `node-7 kernel`.
     pub name: String,
-    /// What it is to be compared with: streams of one group are expected to say the same.
+    /// Comparison group: streams of one group are expected to show the same templates.
     pub group: String,
-    /// The number of its last line.
+    /// Number of the last line.
     pub lines: u64,
 }
 
-/// Where a line stands. Of places in several streams the lowest line is the first: across streams there is no other order,
-/// and equal lines are told apart by a digest of the streams' names.
+/// Position of a line. Of places in several streams the lowest line number is the first, because streams have no common
+/// order; a digest of the streams' names decides between equal numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
     /// Line number, from 1.
     pub line: u64,
-    /// Number of the stream in [`Profile::streams`].
+    /// Index of the stream in [`Profile::streams`].
     pub stream: u32,
 }
 
-/// One template and what was seen of it.
+/// Template with its statistics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Template {
-    /// Its text: `<*>` for what looks like a value, `<+>` (`<!>` where the line announces trouble) for a word of which
-    /// there were too many.
+    /// Text: `<*>` for a value by form, `<+>` (`<!>` if the line announces trouble) for a position with too many words.
     pub text: String,
-    /// Lines.
+    /// Number of lines.
     pub count: u64,
-    /// The first of them.
+    /// Place of the first line.
     pub first: Place,
-    /// The last of them.
+    /// Place of the last line.
     pub last: Place,
-    /// The first of them as it was, cut to a bound.
+    /// First line in its original form, truncated to a limit.
     pub example: String,
     pub(crate) streams: Marks,
     pub(crate) runs: Marks,
 }
 
 impl Template {
-    /// Its name, the same in every run and on every node.
+    /// Returns the id, equal in every run and on every node.
     pub fn id(&self) -> TemplateId {
         TemplateId::of(&self.text)
     }
 
-    /// How many streams showed it.
+    /// Returns the number of streams that showed the template.
     pub fn stream_count(&self) -> usize {
         self.streams.len()
     }
 
-    /// How many runs showed it.
+    /// Returns the number of runs that showed the template.
     pub fn run_count(&self) -> usize {
         self.runs.len()
     }
 
-    /// Numbers of the streams that showed it, as in [`Profile::streams`].
+    /// Iterates over the streams that showed the template, as indexes into [`Profile::streams`].
     pub fn streams(&self) -> impl Iterator<Item = u32> + '_ {
         self.streams.iter()
     }
 }
 
-/// What was not kept whole, in lines.
+/// Numbers of lines that were not recorded completely.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shortfalls {
-    /// Without any token; they have no template.
+    /// Lines without any token; they have no template.
     pub blank: u64,
-    /// Longer than the bounds on lines and templates: their end was not looked at.
+    /// Lines truncated at the limits on lines and templates.
     pub cut: u64,
-    /// Not UTF-8: read with replacement characters.
+    /// Lines that are not UTF-8, read with replacement characters.
     pub not_utf8: u64,
-    /// Of streams beyond the bound: counted under [`OTHERS`].
+    /// Lines of streams beyond the limit, counted under [`OTHERS`].
     pub stream_unnamed: u64,
-    /// How often the fan-out was halved to keep the number of templates within its bound. From one on, which words are
-    /// values can depend on the order of lines.
+    /// Number of times that the fan-out was halved to meet the limit on templates. If it is not zero, the words that
+    /// count as values can depend on the order of lines.
     pub pressure: u32,
 }
 
-/// What a run, or many, said. Lists are sorted, so that the same lines give the same bytes.
+/// Templates of one run or many. Lists are sorted, so that the same lines give the same bytes.
 ///
 /// The counts of all templates and [`Shortfalls::blank`] add up to `lines`. Merging is commutative and associative.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// [`PROFILE_VERSION`].
+    /// Format version, [`PROFILE_VERSION`].
     pub version: u32,
-    /// The bounds that it keeps.
+    /// Limits under which the profile was made.
     pub limits: Limits,
-    /// Lines seen.
+    /// Number of lines read.
     pub lines: u64,
-    /// What was not kept whole.
+    /// Lines that were not recorded completely.
     pub shortfalls: Shortfalls,
-    /// Names of the runs seen, sorted.
+    /// Names of the runs, sorted.
     pub runs: Vec<String>,
-    /// Streams seen, sorted by name.
+    /// Streams, sorted by name.
     pub streams: Vec<Stream>,
     /// Templates, sorted by text.
     pub templates: Vec<Template>,
 }
 
-/// Why a profile cannot be used.
+/// Error of a profile that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
-    /// Written by another version.
+    /// The profile has another version.
     #[error("`version` is {0}; this program reads {PROFILE_VERSION}")]
     Version(u32),
-    /// A list is longer than the profile's own bounds allow.
+    /// A list is longer than the profile's own limits allow.
     #[error("`{0}` is longer than the bounds in `limits`")]
     TooLong(&'static str),
-    /// A list is not in order or has a name twice.
+    /// A list is not sorted or contains a name twice.
     #[error("`{0}` is not sorted or has a name twice")]
     NotSorted(&'static str),
-    /// A template is empty, too long, or speaks of a stream or run that is not there.
+    /// A template is empty, too long, or references an unknown stream or run.
     #[error("`templates[{0}]` is malformed: {1}")]
     Template(usize, &'static str),
 }
 
-/// A place with an order that does not depend on how streams are numbered.
+/// Place with an order that is independent of stream numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Spot {
     pub(crate) line: u64,
@@ -150,12 +149,12 @@ impl From<Spot> for Place {
     }
 }
 
-/// What decides between equal line numbers of different streams.
+/// Returns the tie-breaker between equal line numbers of different streams.
 pub(crate) fn order(name: &str) -> u64 {
     cache::hash(name.as_bytes())
 }
 
-/// What the tree's leaves keep while lines or profiles come in.
+/// Statistics in the leaves of the tree while lines or profiles are added.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) count: u64,
@@ -169,7 +168,7 @@ pub(crate) struct Seen {
 impl Entry for Seen {
     fn absorb(&mut self, other: Self) {
         self.count = self.count.saturating_add(other.count);
-        // Runs that were merged may have the same place: the smaller text wins, in whatever order they come.
+        // Merged runs may have the same place: the smaller text is retained, independently of order.
         if (other.first, &other.example) < (self.first, &self.example) {
             self.first = other.first;
             self.example = other.example;
@@ -187,7 +186,7 @@ impl Default for Profile {
 }
 
 impl Profile {
-    /// A profile of nothing.
+    /// Creates an empty profile.
     pub fn empty(limits: Limits) -> Self {
         Self {
             version: PROFILE_VERSION,
@@ -200,7 +199,7 @@ impl Profile {
         }
     }
 
-    /// Checks what was read from a file; everything else in this crate relies on it.
+    /// Validates a profile that was read from a file, on which all other functions rely.
     pub fn check(&self) -> Result<(), ProfileError> {
         if self.version != PROFILE_VERSION {
             return Err(ProfileError::Version(self.version));
@@ -248,7 +247,7 @@ impl Profile {
         Ok(())
     }
 
-    /// Adds what another node saw of the same run, or what another run said. Runs and streams of one name are one.
+    /// Merges the profile of another node or run. Runs and streams of the same name are joined.
     pub fn merge(&mut self, other: &Self) {
         let limits = self.limits.united(other.limits);
         let stream_names = self
@@ -305,7 +304,7 @@ impl Profile {
         self.take(&tree);
     }
 
-    /// Takes the templates out of a tree.
+    /// Takes the templates from a tree.
     pub(crate) fn take(&mut self, tree: &Tree<Seen>) {
         self.shortfalls.pressure = tree.pressure();
         self.templates = tree
@@ -317,7 +316,7 @@ impl Profile {
     }
 }
 
-/// How many bytes marks may have added to a shape: they are longer than the shortest words that they stand for.
+/// Returns the bytes by which marks may have lengthened a shape: they are longer than the shortest words they replace.
 fn grown(text: &str) -> usize {
     let marks = text.split(' ').filter(|token| [MANY, MANY_ALARMING].contains(token));
     marks.map(|mark| mark.len() - 1).sum()
@@ -370,7 +369,7 @@ impl Template {
 }
 
 impl Profile {
-    /// Puts the streams in the order of their names.
+    /// Sorts the streams by name.
     pub(crate) fn sort_streams(&mut self) {
         let names = names::union(self.streams.iter().map(|stream| stream.name.as_str()), usize::MAX);
         let numbers = names::numbers(self.streams.iter().map(|stream| stream.name.as_str()), &names);

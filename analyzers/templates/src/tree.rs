@@ -1,29 +1,30 @@
-//! The prefix tree of shapes, with a bounded number of words at every node.
+//! Prefix tree of shapes, with a limited number of words at every node.
 //!
-//! A relative of Drain's fixed-depth tree: the first level is the number of tokens (and whether the line announces
-//! trouble, so that a flood of prose cannot swallow an error), then comes one level a token. A node that gets more than
-//! `fan_out` different words takes all of them for values: its branches are merged into one, [`MANY`].
+//! Related to Drain's fixed-depth tree: the first level is the number of tokens (and a flag for lines that announce
+//! trouble, so that a flood of prose cannot absorb an error), followed by one level a token. A node with more than
+//! `fan_out` different words treats all of them as values: its branches are merged into one, [`MANY`].
 //!
-//! **Order does not matter.** Which words meet at a node depends on the branches merged above it, and on the lines; both
-//! only grow. A node is merged exactly when the words that ever come to it are more than `fan_out`, whatever the order
-//! they come in, and by induction from the root the tree is a function of the set of lines. The same holds for trees that
-//! are built apart and merged. The one exception is *pressure*: where templates or nodes outgrow their bounds although
-//! each node keeps to its own, `fan_out` is halved until they fit. How often that happens can depend on the order; it is
-//! counted and shown.
+//! **Order does not matter.** The words that meet at a node depend on the branches merged above it, and on the lines;
+//! both only grow. A node is merged exactly when more than `fan_out` words ever reach it, in any order, and by
+//! induction from the root the tree is a function of the set of lines. The same holds for trees that are built
+//! separately and merged.
+//!
+//! The one exception is *pressure*: if templates or nodes exceed their limits although each node respects its own,
+//! `fan_out` is halved until they fit. The number of halvings can depend on the order; it is counted and reported.
 
 use std::collections::BTreeMap;
 
 use crate::alarm::alarming;
 
-/// What stands in a template where more different words were seen than a node keeps apart. In names it counts as
+/// Placeholder in a template for more different words than a node distinguishes. For ids it counts as
 /// [`MASK`](crate::mask::MASK).
 pub(crate) const MANY: &str = "<+>";
-/// The same in lines that announce trouble: the word that did so may be one of the many.
+/// [`MANY`] in lines that announce trouble: the alarm word may be one of the many.
 pub(crate) const MANY_ALARMING: &str = "<!>";
 
-/// What a leaf keeps.
+/// Data of a leaf.
 pub(crate) trait Entry {
-    /// Takes in what `other`, now the same template, has seen.
+    /// Adds the data of `other`, which has become the same template.
     fn absorb(&mut self, other: Self);
 }
 
@@ -33,7 +34,7 @@ struct Node {
     /// Sorted by word.
     children: Vec<u32>,
     entry: Option<u32>,
-    /// Whether its one child stands for every word.
+    /// True if the only child stands for every word.
     many: bool,
 }
 
@@ -46,12 +47,12 @@ pub(crate) struct Tree<E> {
     free_entries: Vec<u32>,
     fan_out: usize,
     max_entries: usize,
-    /// How often nodes were merged; numbers of entries hold until this changes.
+    /// Number of merges; entry numbers are valid until it changes.
     merges: u64,
     pressure: u32,
 }
 
-/// Nodes that a template may cost on average.
+/// Mean number of nodes a template, as a limit.
 const NODES_PER_ENTRY: usize = 16;
 
 impl<E: Entry> Tree<E> {
@@ -73,7 +74,7 @@ impl<E: Entry> Tree<E> {
         self.merges
     }
 
-    /// How often the fan-out was halved for want of room.
+    /// Returns the number of times that the fan-out was halved for lack of room.
     pub(crate) fn pressure(&self) -> u32 {
         self.pressure
     }
@@ -82,14 +83,14 @@ impl<E: Entry> Tree<E> {
         self.entries.get_mut(number as usize).and_then(Option::as_mut)
     }
 
-    /// Halves the fan-out `times` times: what a profile that comes in was under.
+    /// Halves the fan-out until the pressure is `times`, that of a profile to merge.
     pub(crate) fn press(&mut self, times: u32) {
         while self.pressure < times && self.fan_out > 1 {
             self.halve();
         }
     }
 
-    /// Finds the template of `shape`, or makes it; `entry` is absorbed by the one found. The number holds until the next
+    /// Finds or creates the template of `shape` and merges `entry` into it. The returned number is valid until the next
     /// merge.
     pub(crate) fn add(&mut self, shape: &str, entry: E) -> u32 {
         let leaf = self.leaf(shape);
@@ -137,7 +138,7 @@ impl<E: Entry> Tree<E> {
         (self.nodes.len() - 1) as u32
     }
 
-    /// Walks down to the node at which `shape` ends; makes what is missing.
+    /// Walks down to the node at which `shape` ends; creates missing nodes.
     fn leaf(&mut self, shape: &str) -> u32 {
         let key = (
             shape.split(' ').count(),
@@ -189,7 +190,7 @@ impl<E: Entry> Tree<E> {
         }
     }
 
-    /// Takes every word at this node for a value.
+    /// Treats every word at this node as a value.
     fn merge_children(&mut self, at: u32) {
         self.merges += 1;
         let node = &mut self.nodes[at as usize];
@@ -204,7 +205,7 @@ impl<E: Entry> Tree<E> {
         self.nodes[at as usize].children.push(first);
     }
 
-    /// Merges `from` into `into`. Recursion goes as deep as shapes have tokens.
+    /// Merges `from` into `into`. The recursion depth is the number of tokens of a shape.
     fn merge(&mut self, into: u32, from: u32) {
         let node = std::mem::take(&mut self.nodes[from as usize]);
         self.free_nodes.push(from);
@@ -255,7 +256,7 @@ impl<E: Entry> Tree<E> {
         }
     }
 
-    /// Every template with its text, in the order of texts within a length.
+    /// Returns every template with its text, sorted by text within a length.
     pub(crate) fn texts(&self) -> Vec<(String, &E)> {
         let mut found = Vec::new();
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! How well templates agree with the labels of loghub-2k, ten systems of 2,000 lines each.
+//! Agreement of templates with the labels of loghub-2k, ten systems of 2,000 lines each.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,7 +12,7 @@ use std::path::Path;
 
 use rankguard_templates::{Limits, Miner, families, shape};
 
-/// Lowest grouping accuracy and pairwise F-measure that each system may fall to.
+/// Minimum grouping accuracy and pairwise F-measure of each system.
 const FLOORS: &[(&str, f64, f64)] = &[
     ("Apache", 1.0, 1.0),
     ("BGL", 0.98, 0.99),
@@ -25,7 +25,7 @@ const FLOORS: &[(&str, f64, f64)] = &[
     ("Thunderbird", 0.97, 0.99),
     ("Zookeeper", 0.98, 0.99),
 ];
-/// What Drain3 reaches with settings chosen for each system (`benches/peer_drain3.py quality`).
+/// Result of Drain3 with settings chosen for each system (`benches/peer_drain3.py quality`).
 const DRAIN3_TUNED_MEAN: f64 = 0.896;
 
 fn report(line: std::fmt::Arguments) {

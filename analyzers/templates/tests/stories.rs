@@ -1,4 +1,4 @@
-//! What a person should be told about a run, given healthy ones.
+//! Evidence that an operator should receive about a run, given healthy ones.
 
 #![allow(clippy::unwrap_used)]
 

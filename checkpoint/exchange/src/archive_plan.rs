@@ -1,4 +1,5 @@
-//! Archives of `torch.load` that are written in one pass over the tensors of a checkpoint.
+//! Plans the `torch.load` archives of an export and writes them in one pass over the tensors of a
+//! checkpoint.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,7 +11,7 @@ use crate::archive_writer::ArchiveWriter;
 use crate::files;
 use crate::pickle_writer::StorageSource;
 
-/// One archive: a pickle and the storages that it names.
+/// Content of one archive: a pickle and the storages that it references.
 #[derive(Debug)]
 pub(crate) struct ArchivePlan {
     pub(crate) pickle: Vec<u8>,
@@ -18,7 +19,7 @@ pub(crate) struct ArchivePlan {
 }
 
 impl ArchivePlan {
-    /// Bytes of the records, without headers.
+    /// Returns the size of the records in bytes, without zip headers.
     fn bytes(&self) -> u64 {
         let storage = |source: &StorageSource| match source {
             StorageSource::Inline(bytes) => bytes.len() as u64,
@@ -31,10 +32,10 @@ impl ArchivePlan {
     }
 }
 
-/// Place of a written archive.
+/// Position of a written archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ArchivePlace {
-    /// Number of the file.
+    /// Index into the list of export files.
     pub(crate) file: usize,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
@@ -47,18 +48,20 @@ enum WriteStep {
     End,
 }
 
-/// The steps of several archives; tensors of the checkpoint arrive in the order of their numbers.
+/// Sequential writer of several archives; tensors of the checkpoint arrive in ascending order of
+/// their numbers.
 pub(crate) struct ArchiveSequence<'f> {
     steps: VecDeque<WriteStep>,
     files: &'f [(PathBuf, File)],
-    /// Place of the next archive in each file.
+    /// End offset of each file in bytes, where its next archive starts.
     ends: Vec<u64>,
     open: Option<(ArchiveWriter<'f>, usize)>,
     current: Option<usize>,
     places: Vec<ArchivePlace>,
 }
 
-/// Number of the file of each archive, where a file ends before it grows beyond `most` bytes.
+/// Assigns each archive to a file; starts a new file where the current one would grow beyond `most`
+/// bytes.
 pub(crate) fn file_numbers(plans: &[ArchivePlan], most: u64) -> Vec<usize> {
     let (mut file, mut filled) = (0, 0u64);
     let number = |plan: &ArchivePlan| {
@@ -71,14 +74,14 @@ pub(crate) fn file_numbers(plans: &[ArchivePlan], most: u64) -> Vec<usize> {
     plans.iter().map(number).collect()
 }
 
-/// Creates the files of an export.
+/// Creates the files of an export; fails if one exists.
 pub(crate) fn create(paths: Vec<PathBuf>) -> Result<Vec<(PathBuf, File)>, ExchangeError> {
     let created = |path: PathBuf| Ok((path.clone(), files::new_file(&path)?));
     paths.into_iter().map(created).collect()
 }
 
 impl<'f> ArchiveSequence<'f> {
-    /// Archive `nth` of `plans` goes to the file `numbers[nth]`.
+    /// Builds the write steps; archive `nth` of `plans` goes to the file `numbers[nth]`.
     pub(crate) fn new(plans: Vec<ArchivePlan>, numbers: &[usize], files: &'f [(PathBuf, File)]) -> Self {
         let mut steps = VecDeque::new();
         for (plan, file) in plans.into_iter().zip(numbers) {
@@ -105,7 +108,8 @@ impl<'f> ArchiveSequence<'f> {
         }
     }
 
-    /// Writes the next bytes of tensor `number`, and all that stands before them.
+    /// Writes the next bytes of tensor `number`, and first every step that precedes them in the
+    /// sequence.
     pub(crate) fn write(&mut self, number: usize, bytes: &[u8]) -> Result<(), ExchangeError> {
         while self.current != Some(number) && self.next_step()? {}
         let path = self.path();
@@ -117,7 +121,7 @@ impl<'f> ArchiveSequence<'f> {
         }
     }
 
-    /// Writes what is left and flushes all files; returns the place of each archive.
+    /// Writes the remaining steps and flushes all files; returns the position of each archive.
     pub(crate) fn finish(mut self) -> Result<Vec<ArchivePlace>, ExchangeError> {
         while self.next_step()? {}
         for (path, file) in self.files {

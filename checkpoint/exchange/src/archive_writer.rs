@@ -1,6 +1,7 @@
 //! Writer of the zip archives that `torch.load` reads: records stored without compression, aligned to 64 bytes.
 //!
-//! Sizes and offsets always stand in the 64-bit extra fields, so that archives above 4 GiB take the same path as small ones.
+//! Sizes and offsets are always written in the 64-bit extra fields, so archives above 4 GiB use the same code path as
+//! small ones.
 
 use std::fs::File;
 use std::io;
@@ -8,36 +9,36 @@ use std::os::unix::fs::FileExt;
 
 use crc32fast::Hasher;
 
-/// Alignment of a record's bytes in the archive.
+/// Alignment in bytes of the data of a record.
 const ALIGNMENT: u64 = 64;
 
-/// Folder of all records.
+/// Top folder of all records in the archive.
 const FOLDER: &str = "archive";
 
-/// Bytes of a local header without name and extra fields.
+/// Size in bytes of a local header without name and extra fields.
 const LOCAL_HEADER: u64 = 30;
 
-/// Bytes of the 64-bit extra field of a local header, and of the header of the padding field.
+/// Size in bytes of the 64-bit extra field of a local header, plus the header of the padding field.
 const LOCAL_EXTRA: u64 = 20 + 4;
 
-/// A record that is complete, or the one that is being written.
+/// Record that is complete or is being written.
 struct RecordEntry {
     name: String,
-    /// Place of the local header, from the start of the archive.
+    /// Offset of the local header from the start of the archive.
     header: u64,
     bytes: u64,
     crc: u32,
 }
 
-/// An archive that is appended to a file.
+/// Writer that appends one archive to a file.
 pub(crate) struct ArchiveWriter<'f> {
     file: &'f File,
-    /// Place of the archive in the file.
+    /// Offset of the archive in the file.
     start: u64,
-    /// Place of the next byte, from the start of the archive.
+    /// Offset of the next byte from the start of the archive.
     at: u64,
     records: Vec<RecordEntry>,
-    /// The open record: its place and checksum so far.
+    /// Offset and running checksum of the open record.
     open: Option<(u64, Hasher)>,
 }
 
@@ -61,7 +62,7 @@ impl<'f> ArchiveWriter<'f> {
             bytes,
             crc: 0,
         });
-        // The checksum is written when the record is complete.
+        // The header is rewritten with the checksum when the record is complete.
         let header = self.local_header(self.records.len() - 1);
         self.append(&header)?;
         self.open = Some((self.at, Hasher::new()));
@@ -76,13 +77,13 @@ impl<'f> ArchiveWriter<'f> {
         self.append(bytes)
     }
 
-    /// A record whose bytes are at hand.
+    /// Writes a complete record.
     pub(crate) fn record(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.begin(name, bytes.len() as u64)?;
         self.write(bytes)
     }
 
-    /// Writes the table of contents; returns the bytes of the archive.
+    /// Writes the central directory and the end records; returns the size of the archive in bytes.
     pub(crate) fn finish(mut self) -> io::Result<u64> {
         self.close_record()?;
         let table_at = self.at;
@@ -124,7 +125,7 @@ impl<'f> ArchiveWriter<'f> {
         let padding = unpadded.next_multiple_of(ALIGNMENT) - unpadded;
         let mut header = Vec::new();
         header.extend(0x0403_4b50u32.to_le_bytes());
-        // Version 4.5 (64-bit sizes), names in UTF-8, stored, no time.
+        // Version 4.5 (64-bit sizes), UTF-8 names, stored, no time.
         header.extend([45, 0, 0, 8, 0, 0, 0, 0, 0x21, 0]);
         header.extend(record.crc.to_le_bytes());
         header.extend([0xff; 8]);
@@ -134,7 +135,7 @@ impl<'f> ArchiveWriter<'f> {
         header.extend([1, 0, 16, 0]);
         header.extend(record.bytes.to_le_bytes());
         header.extend(record.bytes.to_le_bytes());
-        // The padding field of PyTorch's own writer.
+        // Same padding field as PyTorch's own writer.
         header.extend(*b"FB");
         header.extend((padding as u16).to_le_bytes());
         header.extend(vec![b'Z'; padding as usize]);
@@ -163,7 +164,7 @@ impl RecordEntry {
     }
 }
 
-/// The end record of 64 bits, its locator, and the classic end record that points to it.
+/// Returns the 64-bit end record, its locator, and the classic end record that points to them.
 fn ends(count: u64, table_bytes: u64, table_at: u64, at: u64) -> Vec<u8> {
     let mut ends = Vec::new();
     ends.extend(0x0606_4b50u32.to_le_bytes());

@@ -1,7 +1,7 @@
-//! What differs between two checkpoints.
+//! Comparison of two checkpoints.
 //!
-//! Where both hold a tensor in the same boxes and chunks, their digests are compared and nothing is read. Where they do
-//! not (another number of ranks), the bytes are.
+//! Tensors that both checkpoints hold in the same boxes and chunks are compared by digest, without reading data.
+//! Tensors that are cut differently (another number of ranks) are compared byte by byte.
 
 use std::collections::BTreeMap;
 
@@ -15,27 +15,27 @@ use crate::numbers::{Distance, is_float};
 use crate::pieces::pieces;
 use crate::{ExchangeError, Progress};
 
-/// Bytes of each side that are held at one time.
+/// Buffer size in bytes for each side of a byte comparison.
 const BUFFER: u64 = 16 << 20;
 
-/// What became of a tensor.
+/// Kind of difference of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
-    /// Only the second has it.
+    /// The tensor is only in the second checkpoint.
     Added,
-    /// Only the first has it.
+    /// The tensor is only in the first checkpoint.
     Removed,
-    /// It has another element type.
+    /// The element types differ.
     Retyped,
-    /// It has another shape.
+    /// The shapes differ.
     Reshaped,
-    /// It has other bytes.
+    /// Type and shape are equal, the bytes differ.
     Changed,
 }
 
 impl Change {
-    /// As in JSON.
+    /// Returns the kebab-case name that JSON uses.
     pub fn name(self) -> &'static str {
         match self {
             Self::Added => "added",
@@ -47,50 +47,47 @@ impl Change {
     }
 }
 
-/// Element type and shape.
+/// Element type and shape of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Kind {
-    /// Element type.
     pub dtype: Dtype,
-    /// Shape of the whole.
+    /// Global shape of the tensor.
     pub shape: Vec<u64>,
 }
 
-/// A tensor that is not the same.
+/// Tensor that differs between the two checkpoints.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
-    /// Its name.
     pub name: String,
-    /// What became of it.
     pub change: Change,
-    /// As it was in the first.
+    /// Type and shape in the first checkpoint.
     pub before: Option<Kind>,
-    /// As it is in the second.
+    /// Type and shape in the second checkpoint.
     pub after: Option<Kind>,
-    /// Its chunks, where digests were compared.
+    /// Number of chunks, where digests were compared.
     pub chunks: Option<u64>,
-    /// Those that differ.
+    /// Number of chunks with different digests.
     pub changed_chunks: Option<u64>,
-    /// Elements that differ, where bytes were read.
+    /// Number of elements that differ, where bytes were read.
     pub changed_elements: Option<u64>,
-    /// Greatest absolute difference of two finite elements of a floating-point type, where bytes were read.
+    /// Greatest absolute difference of two finite floating-point elements, where bytes were read.
     pub max_abs: Option<f64>,
-    /// Changed elements of which one is infinite or no number, where bytes were read.
+    /// Number of changed elements of which one side is infinite or NaN, where bytes were read.
     pub not_finite: Option<u64>,
 }
 
-/// Two checkpoints beside each other.
+/// Result of comparing two checkpoints.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Diff {
-    /// Tensors that are the same to the last bit.
+    /// Number of tensors that are bitwise equal.
     pub same: u64,
-    /// Those that are not, by name.
+    /// Tensors that differ, sorted by name.
     pub differences: Vec<Difference>,
-    /// Ranks whose small state is not the same.
+    /// Ranks with different small states.
     pub states: Vec<u32>,
 }
 
-/// Compares two checkpoints of one store. `values` reads what changed and tells by how much.
+/// Compares two checkpoints of one store. `values` also reads changed tensors and measures their differences.
 pub fn diff(
     store: &Store,
     before: &Checkpoint,
@@ -120,7 +117,7 @@ pub fn diff(
 fn states(before: &Checkpoint, after: &Checkpoint) -> Vec<u32> {
     let ranks = before.indexes.len().max(after.indexes.len());
     let state = |checkpoint: &Checkpoint, rank: usize| {
-        // A rank that is not there has as much to say as one without a state.
+        // A rank that is absent counts as a rank without a state.
         let index = checkpoint.indexes.get(rank);
         index.map_or((String::new(), Value::Null), |index| {
             (index.schema.clone(), index.state.clone())
@@ -130,7 +127,7 @@ fn states(before: &Checkpoint, after: &Checkpoint) -> Vec<u32> {
     (0..ranks).filter(differs).map(|rank| rank as u32).collect()
 }
 
-/// A box and its digests.
+/// Boxes of a tensor by offset and shape, with chunk size and digests.
 type Boxes<'a> = BTreeMap<(&'a [u64], &'a [u64]), (u32, &'a [ChunkDigest])>;
 
 struct Side<'a> {
@@ -159,7 +156,7 @@ impl<'a> Side<'a> {
                 .tensors
                 .entry(&entry.boxed.name)
                 .or_insert_with(|| (&entry.boxed, BTreeMap::new()));
-            // Of equal boxes the first is the one that a restore takes.
+            // A restore takes the first of equal boxes, so the comparison does too.
             boxes
                 .entry((&entry.boxed.offset, &entry.boxed.shape))
                 .or_insert((index.chunk_bytes, digests));
@@ -226,7 +223,7 @@ fn compare(name: &str, first: &Side<'_>, second: &Side<'_>, values: bool) -> Res
     Ok(Some(difference))
 }
 
-/// Chunks, and those that differ; `None` where boxes or chunks are not cut alike.
+/// Returns the number of chunks and of changed chunks; `None` where boxes or chunks are cut differently.
 fn by_digest(before: &Boxes<'_>, after: &Boxes<'_>) -> Option<(u64, u64)> {
     if !before.keys().eq(after.keys()) {
         return None;

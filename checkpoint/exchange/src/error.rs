@@ -1,4 +1,4 @@
-//! Why nothing was imported or exported.
+//! Errors of imports and exports.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use rankguard_checkpoint::StoreError;
 use rankguard_checkpoint::format::{ManifestError, PlanError, ShardLayoutError};
 use rankguard_checkpoint::restore::RestoreError;
 
-/// Why nothing was imported or exported. Every message names the file or the tensor.
+/// Error of an import or an export. Every message names the file or the tensor.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 #[non_exhaustive]

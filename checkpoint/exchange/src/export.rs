@@ -12,11 +12,12 @@ pub const DEFAULT_FILE_BYTES: u64 = 5_000_000_000;
 pub struct ExportRequest<'a> {
     /// Target file or directory.
     pub out: &'a Path,
-    /// In a directory: file size in bytes above which a new file begins; default [`DEFAULT_FILE_BYTES`].
+    /// File size limit in bytes; a directory export starts a new file above it. Default:
+    /// [`DEFAULT_FILE_BYTES`].
     pub file_bytes: u64,
     /// Names to export.
     pub selection: NameSelection,
-    /// Replace an existing file, or a directory that only holds files of an export.
+    /// True to replace an existing file, or a directory that holds only files of an export.
     pub is_replacing: bool,
 }
 
@@ -41,7 +42,7 @@ pub struct ExportReport {
     pub tensors: u64,
     /// Bytes of these tensors.
     pub bytes: u64,
-    /// Damage that was bypassed, one sentence each.
+    /// Damage that was repaired from another copy, one sentence each.
     pub repairs: Vec<String>,
     /// Values that the format cannot represent.
     pub problems: Vec<Problem>,
@@ -75,18 +76,18 @@ impl NameSelection {
         self.is_stripped
     }
 
-    /// Exported name of `name`; `None` where it is not selected.
+    /// Returns the exported name of `name`, or `None` if it is not selected.
     pub(crate) fn exported_name<'n>(&self, name: &'n str) -> Option<&'n str> {
         let rest = name.strip_prefix(self.prefix.as_str())?;
         if !self.is_stripped {
             return Some(name);
         }
         let rest = rest.strip_prefix('.').unwrap_or(rest);
-        // A tensor with exactly this name keeps it: there is no empty name.
+        // A tensor with exactly this name retains it, because a name cannot be empty.
         Some(if rest.is_empty() { name } else { rest })
     }
 
-    /// Error for a selection without a match; lists the first parts of `names`.
+    /// Returns the error for a selection without a match; lists the first parts of `names`.
     pub(crate) fn no_match<'n>(&self, names: impl Iterator<Item = &'n str>) -> ExchangeError {
         let mut starts: Vec<String> = names.map(|name| first_part(name).to_owned()).collect();
         starts.sort();

@@ -1,4 +1,4 @@
-//! Foreign files to read, and new files that appear whole or not at all.
+//! Access to foreign files, and atomic creation of new files and directories.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::ExchangeError;
 
-/// Opens a regular file and tells its length; anything else (a fifo would block for ever) is refused.
+/// Opens a regular file and returns its length in bytes. Refuses any other kind: opening a fifo would block.
 pub(crate) fn open(path: &Path) -> Result<(File, u64), ExchangeError> {
     let kind = fs::metadata(path).map_err(ExchangeError::io("open", path))?;
     if !kind.is_file() {
@@ -20,7 +20,7 @@ pub(crate) fn open(path: &Path) -> Result<(File, u64), ExchangeError> {
     Ok((file, kind.len()))
 }
 
-/// Reads a file of at most `max` bytes.
+/// Reads a file of at most `max` bytes; a longer file is an error.
 pub(crate) fn read(path: &Path, max: u64) -> Result<Vec<u8>, ExchangeError> {
     let (file, length) = open(path)?;
     let mut bytes = Vec::new();
@@ -34,15 +34,15 @@ pub(crate) fn read(path: &Path, max: u64) -> Result<Vec<u8>, ExchangeError> {
     Ok(bytes)
 }
 
-/// `name` below `dir`, unless it leads out of it.
+/// Joins `name` to `dir`; returns `None` if the path would leave `dir`.
 pub(crate) fn below(dir: &Path, name: &str) -> Option<PathBuf> {
     let path = Path::new(name);
     let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
     (plain && !name.is_empty() && !name.contains('\0')).then(|| dir.join(path))
 }
 
-/// A path that is being written under another name beside it; what stands there is gone when this is dropped before it
-/// is put.
+/// File or directory that is written under a temporary name beside its target; dropped before [`Draft::put`], it is
+/// removed.
 pub(crate) struct Draft {
     pub(crate) path: PathBuf,
     target: PathBuf,
@@ -50,9 +50,9 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// A name beside `target` that no one else uses. Refuses a target that is there: long work must not end in a refusal.
+    /// Chooses a unique temporary name beside `target`. Refuses a target that exists before any work is done.
     ///
-    /// With `is_replacing`, a file or a directory with nothing but files of an export is replaced by [`Draft::put`].
+    /// With `is_replacing`, [`Draft::put`] replaces a file, or a directory that holds only files of an export.
     pub(crate) fn of(target: &Path, is_replacing: bool) -> Result<Self, ExchangeError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         if target.symlink_metadata().is_ok() {
@@ -76,7 +76,7 @@ impl Draft {
         })
     }
 
-    /// Gives it its final name, unless that is taken by now, and makes the name last.
+    /// Renames the draft to its target, which must not exist unless it is replaced, and syncs the directory.
     pub(crate) fn put(self) -> Result<(), ExchangeError> {
         if self.is_replacing && self.target.symlink_metadata().is_ok() {
             return self.exchange();
@@ -87,7 +87,7 @@ impl Draft {
                 let path = self.target.clone();
                 Err(ExchangeError::AlreadyThere { path })
             }
-            // Filesystems that cannot rename without replacing: nothing stood there when the work began.
+            // On filesystems without RENAME_NOREPLACE, rely on the check that no target exists.
             Err(Errno::INVAL | Errno::NOSYS) if self.target.symlink_metadata().is_err() => {
                 fs::rename(&self.path, &self.target).map_err(ExchangeError::io("rename", &self.target))?;
                 sync_dir(parent(&self.target))
@@ -98,12 +98,12 @@ impl Draft {
 }
 
 impl Draft {
-    /// Exchanges draft and target; the drop of the draft then removes what stood there before.
+    /// Exchanges draft and target; the drop of the draft then removes the previous content.
     fn exchange(self) -> Result<(), ExchangeError> {
         let failed = |errno: Errno| ExchangeError::io("replace", &self.target)(errno.into());
         match renameat_with(CWD, &self.path, CWD, &self.target, RenameFlags::EXCHANGE) {
             Ok(()) => {}
-            // File systems without an exchange: a file is replaced in one step, a directory in two.
+            // On filesystems without RENAME_EXCHANGE, a file is replaced in one step, a directory in two.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 let is_dir = self.target.symlink_metadata().is_ok_and(|kind| kind.is_dir());
                 if is_dir {
@@ -117,7 +117,7 @@ impl Draft {
     }
 }
 
-/// The first entry of a directory that no export writes; `None` for a file or a directory of an export.
+/// Returns the first entry of a directory that no export writes; `None` for a file or a directory of an export.
 fn foreign_entry(target: &Path) -> Result<Option<String>, ExchangeError> {
     let kind = target.symlink_metadata().map_err(ExchangeError::io("read", target))?;
     if !kind.is_dir() {
@@ -136,7 +136,7 @@ fn foreign_entry(target: &Path) -> Result<Option<String>, ExchangeError> {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // After a rename nothing stands here; what cannot be removed has a name that says what it is.
+        // After a rename the path does not exist. A path that cannot be removed is recognisable by its `.tmp-` name.
         let _ = match fs::symlink_metadata(&self.path) {
             Ok(kind) if kind.is_dir() => fs::remove_dir_all(&self.path),
             Ok(_) => fs::remove_file(&self.path),
@@ -145,7 +145,7 @@ impl Drop for Draft {
     }
 }
 
-/// A file that was not there.
+/// Creates a file; fails if it exists.
 pub(crate) fn new_file(path: &Path) -> Result<File, ExchangeError> {
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
     file.map_err(ExchangeError::io("create", path))
@@ -158,7 +158,7 @@ pub(crate) fn whole_file(path: &Path, bytes: &[u8]) -> Result<(), ExchangeError>
     written.map_err(ExchangeError::io("write", path))
 }
 
-/// Makes the names in a directory last.
+/// Syncs a directory, so that renames in it survive a crash.
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), ExchangeError> {
     let synced = File::open(dir).and_then(|dir| dir.sync_all());
     synced.map_err(ExchangeError::io("sync", dir))
@@ -171,7 +171,7 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// An end of file where there should have been bytes.
+/// Returns the error for an unexpected end of file.
 pub(crate) fn too_short() -> io::Error {
     io::ErrorKind::UnexpectedEof.into()
 }

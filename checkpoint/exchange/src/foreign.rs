@@ -1,4 +1,4 @@
-//! What a reader found in somebody else's files.
+//! Tensors, state and problems that a reader found in files of another format.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,26 @@ use crate::Problem;
 use crate::problem::Problems;
 use crate::volume::Volume;
 
-/// A part of a tensor and its place in the volume.
+/// Part of a tensor and its position in the volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// The part.
     pub boxed: TensorBox,
-    /// Its first byte in the volume.
+    /// Offset of the first byte in the volume.
     pub at: u64,
 }
 
-/// A checkpoint of another format, ready to be imported. Its files are still where they are and are read once more, twice,
-/// by [`crate::import()`].
+/// Checkpoint of another format, ready for import. Its data stays in the foreign files; [`crate::import()`] reads it
+/// twice.
 #[derive(Debug)]
 pub struct Foreign {
-    /// `safetensors` or `dcp`.
+    /// Name of the format: `safetensors` or `dcp`.
     pub format: &'static str,
-    /// Parts by tensor.
+    /// Parts of each tensor, by tensor name.
     pub(crate) parts: BTreeMap<String, Vec<Part>>,
     pub(crate) volume: Volume,
-    /// Small state, one a rank of whoever wrote it; a format that knows no ranks has at most one.
+    /// Small state of each rank that wrote the checkpoint; at most one for a format without ranks.
     pub states: Vec<Value>,
-    /// What was left out, and why.
+    /// Entries that were left out, with the reason.
     pub problems: Vec<Problem>,
 }
 
@@ -54,7 +53,7 @@ impl Foreign {
         }
     }
 
-    /// Name, element type and shape of every tensor, by name.
+    /// Iterates over name, element type and shape of every tensor, by name.
     pub fn tensors(&self) -> impl Iterator<Item = (&str, Dtype, &[u64])> {
         self.parts.iter().filter_map(|(name, parts)| {
             let first = &parts.first()?.boxed;
@@ -62,7 +61,7 @@ impl Foreign {
         })
     }
 
-    /// Bytes of all tensors.
+    /// Returns the size of all tensors in bytes.
     pub fn bytes(&self) -> u64 {
         self.tensors()
             .filter_map(|(name, dtype, shape)| TensorBox::whole(name, dtype, shape.to_vec()).bytes())

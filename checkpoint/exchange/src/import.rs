@@ -1,4 +1,4 @@
-//! From foreign files to a committed checkpoint.
+//! Import of foreign files into a committed checkpoint.
 
 use std::io;
 use std::path::Path;
@@ -14,32 +14,32 @@ use serde_json::Value;
 use crate::foreign::{Foreign, Part};
 use crate::{ExchangeError, Problem, Progress, dcp, safetensors};
 
-/// Where an import goes.
+/// Target of an import.
 #[derive(Debug, Clone)]
 pub struct ImportOf<'a> {
-    /// The job that will have it.
+    /// Job that owns the new checkpoint.
     pub job: &'a JobId,
-    /// Its step and generation.
+    /// Step and generation of the new checkpoint.
     pub id: CheckpointId,
-    /// For how many ranks it is cut.
+    /// Number of ranks to shard for.
     pub ranks: u32,
 }
 
-/// What an import did.
+/// Result of an import.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Imported {
-    /// `safetensors` or `dcp`.
+    /// Name of the source format: `safetensors` or `dcp`.
     pub format: &'static str,
-    /// Tensors that it has.
+    /// Number of imported tensors.
     pub tensors: u64,
-    /// Bytes of those.
+    /// Size of the imported tensors in bytes.
     pub bytes: u64,
-    /// What was left out, and why.
+    /// Entries that were left out, with the reason.
     pub problems: Vec<Problem>,
 }
 
-/// Reads whatever stands at `path`: a `.safetensors` file, a directory of such, or a DCP directory. Reading includes the
-/// comparison of checksums, of which `progress` is told.
+/// Opens `path`: a `.safetensors` file, a directory of such files, or a DCP directory. Compares stored checksums and
+/// reports that work to `progress`.
 pub fn open(path: &Path, progress: Progress<'_>) -> Result<Foreign, ExchangeError> {
     if path.join(dcp::METADATA_FILE).is_file() {
         return dcp::open(path, progress);
@@ -57,10 +57,10 @@ pub fn open(path: &Path, progress: Progress<'_>) -> Result<Foreign, ExchangeErro
     Err(ExchangeError::UnknownFormat { path })
 }
 
-/// Writes the shards and commits them. Tensors with at least as many rows as there are ranks are cut by rows, as evenly as
-/// rows allow; others go whole to the rank that has least so far.
+/// Writes the shards and commits them. Tensors with at least as many rows as there are ranks are split by rows as
+/// evenly as possible; each other tensor goes whole to the rank with the fewest bytes so far.
 ///
-/// The caller sees to it that no run of the job is acting: this commits without a controller.
+/// The caller ensures that no run of the job is active: this commits without a controller.
 pub fn import(
     store: &Store,
     foreign: &Foreign,
@@ -96,7 +96,7 @@ pub fn import(
     })
 }
 
-/// Refuses at once what a commit would refuse at the end, and parts that leave holes.
+/// Checks in advance every condition of the commit, and that the parts of each tensor leave no holes.
 fn check(store: &Store, foreign: &Foreign, of: &ImportOf<'_>) -> Result<(), ExchangeError> {
     if !(1..=MAX_WORLD_SIZE).contains(&of.ranks) {
         let what = format!(
@@ -132,7 +132,7 @@ fn check(store: &Store, foreign: &Foreign, of: &ImportOf<'_>) -> Result<(), Exch
     Ok(())
 }
 
-/// A state for each rank.
+/// Assigns a state to each rank.
 fn states(foreign: &Foreign, ranks: u32) -> Result<(Vec<Value>, Vec<Problem>), ExchangeError> {
     let found = &foreign.states;
     let bytes: usize = found.iter().map(|state| state.to_string().len()).sum();
@@ -145,7 +145,7 @@ fn states(foreign: &Foreign, ranks: u32) -> Result<(Vec<Value>, Vec<Problem>), E
     if found.len() == states.len() {
         states.clone_from(found);
     } else if found.iter().skip(1).all(Value::is_null) {
-        // Only the first rank had anything to say, as after an import.
+        // Only the first rank has a state, as after an import.
         states[0] = found.first().cloned().unwrap_or(Value::Null);
     } else if !found.is_empty() {
         states[0] = serde_json::json!({ "states": found });
@@ -160,7 +160,7 @@ fn states(foreign: &Foreign, ranks: u32) -> Result<(Vec<Value>, Vec<Problem>), E
     Ok((states, problems))
 }
 
-/// What each rank holds.
+/// Assigns tensor boxes to ranks.
 fn cut(foreign: &Foreign, ranks: u32) -> Vec<Vec<TensorBox>> {
     let mut held: Vec<Vec<TensorBox>> = vec![Vec::new(); ranks as usize];
     let mut bytes = vec![0u64; ranks as usize];
@@ -187,19 +187,19 @@ fn cut(foreign: &Foreign, ranks: u32) -> Vec<Vec<TensorBox>> {
     held
 }
 
-/// Which bytes of the volume make up a box, in the order of the box.
+/// Returns the byte ranges of the volume that make up a box, in the order of the box.
 fn sweep(wanted: &TensorBox, parts: &[Part]) -> Result<Vec<RangeCopy>, PlanError> {
     let mut copies = plan(std::slice::from_ref(wanted), &[crate::shard::as_index(parts)])?;
     copies.sort_unstable_by_key(|copy| copy.dest_at);
     Ok(copies)
 }
 
-/// A rank's image, made of foreign bytes when it is read.
+/// Image of a rank that is assembled from foreign bytes on read.
 struct RankImage<'a> {
     foreign: &'a Foreign,
-    /// Boxes and their places, those without bytes left out.
+    /// Boxes and their offsets, without empty boxes.
     entries: Vec<(TensorBox, u64)>,
-    /// The plan of the box that was read last.
+    /// Cached plan of the box that was read last.
     last: Mutex<Option<(usize, Arc<Vec<RangeCopy>>)>>,
 }
 
@@ -228,7 +228,7 @@ impl<'a> RankImage<'a> {
         Ok(copies)
     }
 
-    /// Fills `out` with what one box has from `from` on.
+    /// Fills `out` with the bytes of one box, starting at `from`.
     fn read_box(&self, nth: usize, from: u64, out: &mut [u8]) -> io::Result<()> {
         let copies = self.copies(nth)?;
         let first = copies.partition_point(|copy| copy.dest_at + copy.bytes <= from);
@@ -267,7 +267,7 @@ impl ImageSource for RankImage<'_> {
     }
 }
 
-/// An image that tells how much of it was read.
+/// Image that counts the bytes that were read.
 struct Counted<'a, 'c> {
     image: &'a RankImage<'a>,
     count: Mutex<&'c mut (dyn FnMut(u64) + Send)>,

@@ -1,26 +1,27 @@
-//! Checkpoints in the formats of others, and two checkpoints beside each other.
+//! Exchange of checkpoints with other formats, and inspection and comparison of checkpoints.
 //!
-//! - [`safetensors`]: a committed checkpoint as one file or several with an index, and such files as a checkpoint;
-//! - [`torch_file`]: a committed checkpoint as one file for `torch.load`;
-//! - [`dcp`]: a committed checkpoint as a directory for PyTorch's `torch.distributed.checkpoint`, and such directories as a
-//!   checkpoint;
-//! - [`show`] and [`diff`]: what a checkpoint holds, and what is different in another.
+//! - [`safetensors`]: exports a committed checkpoint as one file or several with an index, and imports such files;
+//! - [`torch_file`]: exports a committed checkpoint as one file for `torch.load`;
+//! - [`dcp`]: exports a committed checkpoint as a directory for PyTorch's `torch.distributed.checkpoint`, and imports
+//!   such directories;
+//! - [`show`] and [`diff`]: describe the content of a checkpoint, and the differences between two.
 //!
-//! The way in is one: a reader describes what it found as a [`Foreign`], the parts of tensors over one *volume*, the bytes of
-//! all its files one behind the other; [`import()`] cuts every tensor for the wanted number of ranks, reads what each rank
-//! holds through the reshard planner, writes shards and commits.
+//! All imports share one path: a reader describes its findings as a [`Foreign`], the parts of tensors over one
+//! *volume*, the concatenated bytes of all its files. [`import()`] shards every tensor for the requested number of
+//! ranks, reads the part of each rank through the reshard planner, writes shards and commits.
 //!
 //! Invariants:
-//! - foreign files are never believed and nothing in them is executed (RG-11): sizes are checked before they are used, a
-//!   pickle is read as plain values, what cannot be kept is named in a list of problems;
-//! - memory has a bound that does not grow with the size of the state: a block, the table of contents, one tensor's plan;
-//! - what was damaged is never imported: wherever the other format has a checksum it is compared, and a checkpoint is
-//!   exported only through digests that its manifest vouches for (RG-2);
-//! - files and folders appear whole under their names or not at all; only a request replaces what an export may have
-//!   written (RG-1).
+//! - foreign files are not trusted and nothing in them is executed (RG-11): sizes are checked before use, a pickle is
+//!   read as plain values, entries that cannot be imported are listed as problems;
+//! - memory is bounded independently of the size of the state: a block, the table of contents, the plan of one tensor;
+//! - damaged data is never imported: checksums of the other format are compared wherever it has them, and a checkpoint
+//!   is exported only through digests that its manifest covers (RG-2);
+//! - files and directories appear complete under their names or not at all; an earlier export is replaced only on
+//!   request (RG-1).
 //!
-//! Absent: import of `torch.save` files; element types that are not whole bytes or that [`rankguard_checkpoint::format::Dtype`]
-//! does not name; DCP items that were compressed or transformed, sparse and quantised tensors, tensor subclasses.
+//! Absent: import of `torch.save` files; element types that are not whole bytes or that
+//! [`rankguard_checkpoint::format::Dtype`] does not name; DCP items that were compressed or transformed, sparse and
+//! quantised tensors, tensor subclasses.
 
 #![deny(unsafe_code)]
 
@@ -51,5 +52,5 @@ pub use foreign::{Foreign, Part};
 pub use import::{ImportOf, Imported, import, open};
 pub use problem::Problem;
 
-/// Told of work done: bytes so far, bytes in all.
+/// Callback for progress reports: bytes done, bytes in total.
 pub type Progress<'a> = &'a mut (dyn FnMut(u64, u64) + Send);

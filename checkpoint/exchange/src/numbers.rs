@@ -1,26 +1,26 @@
-//! Elements as numbers, for comparison.
+//! Decoding of tensor elements to numbers, for comparison.
 
 use rankguard_checkpoint::format::Dtype;
 
-/// How far two runs of elements are apart.
+/// Measured difference between two runs of elements.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Distance {
-    /// Elements whose bytes differ.
+    /// Number of elements with different bytes.
     pub(crate) changed: u64,
-    /// Greatest absolute difference of two finite numbers; `None` where no two were compared.
+    /// Greatest absolute difference of two finite numbers; `None` where no such pair was compared.
     pub(crate) max_abs: Option<f64>,
-    /// Changed elements of which one is infinite or no number.
+    /// Number of changed elements of which one side is infinite or NaN.
     pub(crate) not_finite: u64,
 }
 
-/// Whether elements of this type are compared as floating-point numbers.
+/// Returns true if elements of this type are compared as floating-point numbers.
 pub(crate) fn is_float(dtype: Dtype) -> bool {
     decoder(dtype).is_some()
 }
 
 type Decode = fn(&[u8]) -> f64;
 
-/// Reads an element, or half of a complex one.
+/// Returns the width in bytes and the decoder of an element, or of half of a complex element.
 fn decoder(dtype: Dtype) -> Option<(usize, Decode)> {
     Some(match dtype {
         Dtype::F64 | Dtype::C128 => (8, |bytes| f64::from_le_bytes(fixed(bytes))),
@@ -31,7 +31,8 @@ fn decoder(dtype: Dtype) -> Option<(usize, Decode)> {
         Dtype::F16 => (2, |bytes| small(u16::from_le_bytes(fixed(bytes)).into(), 10, 15, true)),
         Dtype::F8E5M2 => (1, |bytes| small(u32::from(bytes[0]) << 8, 10, 15, true)),
         Dtype::F8E4M3 => (1, |bytes| {
-            // Sign, then four bits of exponent and three of fraction: into the place of a 16-bit number's.
+            // Move the sign, four exponent bits and three fraction bits to their positions in the 16-bit
+            // layout.
             let (sign, rest) = (u32::from(bytes[0] >> 7), u32::from(bytes[0] & 0x7f));
             if rest == 0x7f {
                 f64::NAN
@@ -49,7 +50,7 @@ fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
     word
 }
 
-/// A number of a sign (bit 15), an exponent and a fraction of `bits` bits.
+/// Decodes a number of a sign (bit 15), an exponent, and a fraction of `bits` bits.
 fn small(raw: u32, bits: u32, bias: i32, has_infinity: bool) -> f64 {
     let sign = if raw >> 15 & 1 == 1 { -1.0 } else { 1.0 };
     let fraction = f64::from(raw & ((1 << bits) - 1)) / f64::from(1 << bits);
@@ -69,7 +70,7 @@ fn small(raw: u32, bits: u32, bias: i32, has_infinity: bool) -> f64 {
 }
 
 impl Distance {
-    /// Takes more elements in. Both runs have the same length, whole elements.
+    /// Compares further elements. Both runs have the same length and hold whole elements.
     pub(crate) fn add(&mut self, dtype: Dtype, before: &[u8], after: &[u8]) {
         let width = dtype.bytes() as usize;
         for (one, other) in before.chunks_exact(width).zip(after.chunks_exact(width)) {

@@ -4,12 +4,12 @@ use rankguard_checkpoint::format::Dtype;
 
 use crate::python_value::PythonValue;
 
-/// Bytes of a storage record.
+/// Source of the bytes of a storage record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StorageSource {
-    /// Bytes that are known.
+    /// Bytes in memory.
     Inline(Vec<u8>),
-    /// Tensor of the checkpoint, by its number in the order of the export, with its size in bytes.
+    /// Tensor of the checkpoint: its number in the order of the export, and its size in bytes.
     Streamed { number: usize, bytes: u64 },
 }
 
@@ -20,14 +20,14 @@ pub(crate) struct TensorSpec<'a> {
     pub(crate) source: StorageSource,
 }
 
-/// A pickle in the making, with the storages that it names `0`, `1`, ...
+/// Writer of one pickle; its storages are named `0`, `1`, ... in order of use.
 #[derive(Debug)]
 pub(crate) struct PickleWriter {
     bytes: Vec<u8>,
     storages: Vec<StorageSource>,
 }
 
-/// Finds the tensor of a name.
+/// Callback that looks up a tensor by name.
 pub(crate) type FindTensor<'f, 't> = &'f mut dyn FnMut(&str) -> Option<TensorSpec<'t>>;
 
 impl PickleWriter {
@@ -38,7 +38,7 @@ impl PickleWriter {
         }
     }
 
-    /// The finished pickle and its storages.
+    /// Returns the finished pickle and its storages.
     pub(crate) fn finish(mut self) -> (Vec<u8>, Vec<StorageSource>) {
         self.bytes.push(b'.');
         (self.bytes, self.storages)
@@ -48,7 +48,7 @@ impl PickleWriter {
         self.bytes.push(code);
     }
 
-    /// `module.name`, which the reader resolves.
+    /// Writes a reference to `module.name`, which the reader resolves.
     pub(crate) fn global(&mut self, module: &str, name: &str) {
         self.bytes.extend(format!("c{module}\n{name}\n").as_bytes());
     }
@@ -92,7 +92,8 @@ impl PickleWriter {
         self.op(b't');
     }
 
-    /// An instance of `module.class` whose attributes `fill` writes, pairs of key and value.
+    /// Writes an instance of `module.class`; `fill` writes its attributes as pairs of key and
+    /// value.
     pub(crate) fn object(&mut self, module: &str, class: &str, fill: impl FnOnce(&mut Self)) {
         self.global(module, class);
         self.bytes.extend(b")\x81}(");
@@ -100,7 +101,7 @@ impl PickleWriter {
         self.bytes.extend(b"ub");
     }
 
-    /// `torch._utils._rebuild_tensor_v2` or `_v3` over a storage of its own.
+    /// Writes a call of `torch._utils._rebuild_tensor_v2` or `_v3` with a separate storage.
     pub(crate) fn tensor(&mut self, spec: TensorSpec<'_>) {
         let typed = typed_storage(spec.dtype);
         let function = if typed.is_some() {
@@ -136,7 +137,7 @@ impl PickleWriter {
         self.storages.push(spec.source);
     }
 
-    /// A value with everything in it; tensors that `find` does not know become `None`.
+    /// Writes a nested value; tensors that `find` does not know become `None`.
     pub(crate) fn value(&mut self, value: &PythonValue, find: FindTensor<'_, '_>) {
         match value {
             PythonValue::None => self.op(b'N'),
@@ -187,7 +188,7 @@ impl PickleWriter {
         self.op(close);
     }
 
-    /// Protocol 2 has no bytes: Python writes them as text of Latin-1.
+    /// Writes bytes as Latin-1 text, as Python does, because protocol 2 has no opcode for bytes.
     fn byte_string(&mut self, bytes: &[u8]) {
         self.global("_codecs", "encode");
         self.op(b'(');
@@ -198,7 +199,7 @@ impl PickleWriter {
     }
 }
 
-/// Strides of a contiguous tensor, in elements, as PyTorch computes them.
+/// Returns the strides of a contiguous tensor in elements, as PyTorch computes them.
 fn strides(shape: &[u64]) -> Vec<u64> {
     let mut strides = vec![1; shape.len()];
     for at in (1..shape.len()).rev() {
@@ -207,7 +208,7 @@ fn strides(shape: &[u64]) -> Vec<u64> {
     strides
 }
 
-/// Class of the typed storage; types without one are saved over an untyped storage.
+/// Returns the class of the typed storage; types without one are saved over an untyped storage.
 fn typed_storage(dtype: Dtype) -> Option<&'static str> {
     match dtype {
         Dtype::Bool => Some("BoolStorage"),
@@ -226,7 +227,7 @@ fn typed_storage(dtype: Dtype) -> Option<&'static str> {
     }
 }
 
-/// Name of the element type in `torch`.
+/// Returns the name of the element type in `torch`.
 pub(crate) fn torch_name(dtype: Dtype) -> &'static str {
     match dtype {
         Dtype::Bool => "bool",

@@ -1,4 +1,4 @@
-//! Whole tensors of a checkpoint, a piece at a time.
+//! Streaming of whole tensors of a checkpoint in pieces of bounded size.
 
 use rankguard_checkpoint::format::TensorBox;
 use rankguard_checkpoint::restore::assemble;
@@ -6,14 +6,14 @@ use rankguard_checkpoint::{Checkpoint, Store};
 
 use crate::ExchangeError;
 
-/// Bytes held at one time.
+/// Buffer size in bytes.
 const BUFFER: u64 = 64 << 20;
 
-/// Takes the number of a tensor and its next bytes.
+/// Callback that receives the number of a tensor and its next bytes.
 pub(crate) type Each<'a> = &'a mut dyn FnMut(usize, &[u8]) -> Result<(), ExchangeError>;
 
-/// Gives the bytes of `wholes`, in order, to `each`: which tensor, and its next bytes. Every byte has been checked against
-/// the digest of its chunk; chunks on the seams of two pieces are read twice. Tells of damage that was routed around.
+/// Passes the bytes of `wholes`, in order, to `each`. Every byte is checked against the digest of its chunk; a chunk
+/// that spans two pieces is read twice. Returns the repairs, one sentence for each damaged copy that was avoided.
 pub(crate) fn stream(
     store: &Store,
     checkpoint: &Checkpoint,
@@ -48,7 +48,7 @@ struct Stream<'a> {
     store: &'a Store,
     checkpoint: &'a Checkpoint,
     boxes: Vec<TensorBox>,
-    /// The tensor of each box.
+    /// Tensor number of each box.
     owners: Vec<usize>,
     bytes: u64,
     buffer: Vec<u8>,
@@ -72,8 +72,8 @@ impl Stream<'_> {
     }
 }
 
-/// Cuts `whole` into boxes of at most `most` bytes (or one element, where that is more), in the order of its bytes: laid
-/// back to back they are the whole. An empty box has no pieces.
+/// Cuts `whole` into boxes of at most `most` bytes (or one element, if that is more); concatenated in order they are
+/// the whole. An empty box has no pieces.
 pub(crate) fn pieces(whole: &TensorBox, most: u64) -> Vec<TensorBox> {
     let mut found = Vec::new();
     if whole.bytes().is_some_and(|bytes| bytes > 0) {
@@ -82,7 +82,7 @@ pub(crate) fn pieces(whole: &TensorBox, most: u64) -> Vec<TensorBox> {
     found
 }
 
-/// Cuts along dimension `dim`; along the ones before it, the box is one wide.
+/// Cuts along dimension `dim`; the box has extent one in every earlier dimension.
 fn cut(part: TensorBox, dim: usize, most: u64, found: &mut Vec<TensorBox>) {
     let bytes = part.bytes().unwrap_or(u64::MAX);
     if bytes <= most || dim == part.shape.len() {
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// Places in the whole of the elements of a box, in order.
+    /// Returns the row-major index in the whole tensor of each element of a box, in order.
     fn places(part: &TensorBox) -> Vec<u64> {
         let mut places = vec![0];
         for dim in 0..part.shape.len() {

@@ -1,20 +1,20 @@
-//! What was left out.
+//! Problems of an import or export: entries that were left out.
 
 use serde::Serialize;
 
-/// Problems of one import that are kept; the rest is counted.
+/// Maximum number of problems that are retained; further ones are counted.
 const KEPT: usize = 1000;
 
-/// Something that an import left out or could not check, and why.
+/// Entry that an import left out or could not check, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The tensor, key or file.
+    /// Name of the tensor, key or file.
     pub entry: String,
-    /// What is the matter with it.
+    /// Reason in one sentence.
     pub what: String,
 }
 
-/// Problems in the order found, of which only the first are kept.
+/// Problems in the order found; only the first [`KEPT`] are retained.
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
     kept: Vec<Problem>,

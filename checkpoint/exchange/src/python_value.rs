@@ -1,4 +1,4 @@
-//! Values of Python as a checkpoint's state holds them: plain values, containers and references to tensors.
+//! Python values of a checkpoint state: plain values, containers and references to tensors.
 
 mod decode;
 mod merge;
@@ -12,7 +12,6 @@ pub(crate) use decode::{DecodeError, decode, from_json};
 pub(crate) use merge::merge;
 pub(crate) use select::select;
 
-/// A value of Python.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum PythonValue {
     None,
@@ -25,17 +24,17 @@ pub(crate) enum PythonValue {
     Bytes(Vec<u8>),
     List(Vec<PythonValue>),
     Tuple(Vec<PythonValue>),
-    /// Keys in the order of insertion; a key is hashable.
+    /// Pairs in insertion order; keys are hashable.
     Dict(Vec<(PythonValue, PythonValue)>),
     /// Tensor of the checkpoint, by name.
     Tensor(String),
-    /// Tensor inside of the state, as `PerRank` values have them.
+    /// Tensor stored inside the state, as in `PerRank` values.
     Inline(InlineTensor),
     /// One value for each rank; exported as a dict by rank.
     PerRank(BTreeMap<u32, PythonValue>),
 }
 
-/// A small tensor whose bytes are part of the state.
+/// Small tensor with its bytes inside the state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InlineTensor {
     pub(crate) dtype: Dtype,
@@ -48,7 +47,7 @@ impl PythonValue {
         Self::Text(text.into())
     }
 
-    /// Text of a dictionary key in a dotted name, as Python's `str` gives it.
+    /// Returns the text of a dictionary key in a dotted name, as Python's `str` gives it.
     pub(crate) fn key_text(&self) -> String {
         match self {
             Self::None => "None".to_owned(),

@@ -1,4 +1,4 @@
-//! The one place that knows how a shard is written and what a planner wants to be told.
+//! Layout and writing of imported shards, and the index form that the reshard planner reads.
 
 use rankguard_checkpoint::format::{
     CheckpointId, ChunkDigest, Chunking, ShardIndex, ShardLayoutError, TensorBox, TensorEntry, chunk_bytes_for,
@@ -10,12 +10,12 @@ use serde_json::Value;
 use crate::foreign::Part;
 use crate::{ExchangeError, ImportOf};
 
-/// Boxes one after the other, as an image has them.
+/// Lays boxes out back to back, in the order of an image.
 pub(crate) fn lay_out(boxes: &[TensorBox]) -> Vec<TensorEntry> {
     ShardIndex::lay_out(boxes.iter().cloned()).0
 }
 
-/// Parts as the planner takes them; nothing else of the index means anything.
+/// Converts parts to an index for the planner; only its tensor entries are meaningful.
 pub(crate) fn as_index(parts: &[Part]) -> ShardIndex {
     let nothing = CheckpointId {
         step: Step(0),
@@ -32,7 +32,8 @@ pub(crate) fn as_index(parts: &[Part]) -> ShardIndex {
     }
 }
 
-/// Reads the image twice: once for its digests, and once to write what still has them.
+/// Reads the image twice: once for its digests, and once to write the bytes, which must still match
+/// them.
 pub(crate) fn write(
     store: &Store,
     of: &ImportOf<'_>,

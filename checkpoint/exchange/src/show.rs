@@ -1,4 +1,4 @@
-//! What a checkpoint holds.
+//! Description of the content of a checkpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,90 +7,86 @@ use rankguard_checkpoint::format::{Dtype, ShardIndex, TensorBox};
 use serde::Serialize;
 use serde_json::Value;
 
-/// A checkpoint, from its manifest and indexes alone.
+/// Content of a checkpoint, from its manifest and indexes alone.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Shown {
-    /// Its job.
     pub job: String,
-    /// The name of its folder.
+    /// Name of the checkpoint's folder.
     pub checkpoint: String,
-    /// The checkpoint it goes back to.
+    /// Folder name of the parent checkpoint.
     pub parent: Option<String>,
-    /// Ranks that wrote it.
+    /// Number of ranks that wrote the checkpoint.
     pub world_size: u32,
-    /// Bytes of all tensors, each counted once, whole.
+    /// Size of all tensors in bytes, each counted once at its global shape.
     pub tensor_bytes: u64,
-    /// Bytes of all ranks' images: replicas count as often as there are.
+    /// Size of all rank images in bytes, replicas included.
     pub image_bytes: u64,
-    /// Bytes of its own shard files.
+    /// Size in bytes of the checkpoint's own shard files.
     pub stored_bytes: u64,
-    /// Images over own files: how often a byte on disk is used. `None` where nothing is its own.
+    /// `image_bytes` over `stored_bytes`: mean number of uses of a stored byte. `None` if the
+    /// checkpoint has no own files.
     pub dedupe_ratio: Option<f64>,
-    /// Where its bytes lie: in its own files and in those of others.
+    /// Shard files that hold its chunks: its own and those of earlier checkpoints.
     pub origins: Vec<OriginShown>,
-    /// Its ranks.
     pub ranks: Vec<RankShown>,
-    /// Its tensors, by name.
+    /// Tensors, sorted by name.
     pub tensors: Vec<TensorShown>,
 }
 
-/// A file that holds chunks of a checkpoint.
+/// Shard file that holds chunks of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OriginShown {
-    /// The checkpoint whose folder it is in.
+    /// Name of the checkpoint folder that contains the file.
     pub checkpoint: String,
-    /// The rank that wrote it.
+    /// Rank that wrote the file.
     pub rank: u32,
-    /// Uses of its chunks.
+    /// Number of chunk references into the file.
     pub chunks: u64,
-    /// Bytes of those.
+    /// Size of those chunks in bytes.
     pub bytes: u64,
 }
 
-/// A rank's shard.
+/// Shard of one rank.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RankShown {
-    /// The rank.
     pub rank: u32,
-    /// Parts of tensors in its image.
+    /// Number of tensor boxes in the image.
     pub tensors: u64,
-    /// Size of its image.
+    /// Size of the image in bytes.
     pub image_bytes: u64,
-    /// Size of its own file.
+    /// Size of the rank's own shard file in bytes.
     pub stored_bytes: u64,
-    /// Chunks of its image.
+    /// Number of chunks in the image.
     pub chunks: u64,
-    /// Those that lie in other files.
+    /// Number of chunks that other shard files hold.
     pub borrowed_chunks: u64,
-    /// What the rank calls its state.
+    /// Schema name of the rank's state.
     pub schema: String,
-    /// Its small state.
+    /// Small state of the rank.
     pub state: Value,
 }
 
-/// A tensor.
+/// Tensor of the checkpoint, across all ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TensorShown {
-    /// Its name.
     pub name: String,
-    /// Element type.
     pub dtype: Dtype,
-    /// Its shape, whole.
+    /// Global shape of the tensor.
     pub shape: Vec<u64>,
-    /// Different parts of it.
+    /// Number of distinct boxes.
     pub boxes: u64,
-    /// Ranks that hold one.
+    /// Ranks that hold at least one box.
     pub ranks: Vec<u32>,
-    /// Bytes of the whole.
+    /// Size of the whole tensor in bytes.
     pub bytes: u64,
-    /// Bytes of all parts on all ranks.
+    /// Size in bytes of all boxes on all ranks.
     pub held_bytes: u64,
-    /// What differs from rank to rank; absent where nothing does.
+    /// Property that differs between ranks; absent if all agree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub differs: Option<String>,
 }
 
-/// Describes a checkpoint; reads none of its images.
+/// Describes a checkpoint without reading its images.
 pub fn show(checkpoint: &Checkpoint) -> Shown {
     let manifest = &checkpoint.manifest;
     let ranks: Vec<RankShown> = checkpoint.indexes.iter().map(rank).collect();

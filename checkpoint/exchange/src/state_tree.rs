@@ -1,4 +1,4 @@
-//! The state of all ranks of a checkpoint as one tree of Python values, with a place for every tensor.
+//! State of all ranks of a checkpoint as one tree of Python values, with a reference for every tensor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,23 +11,23 @@ use crate::export::NameSelection;
 use crate::problem::Problems;
 use crate::python_value::{self, PythonValue};
 
-/// Encoding of states of the Python package.
+/// Encoding name of states that the Python package saves.
 const PYTHON: &str = "rankguard.python/1";
 
-/// Encoding of states that the package's DCP writer saves.
+/// Encoding name of states that the package's DCP writer saves.
 const DCP: &str = "rankguard.dcp/1";
 
-/// A selected part of a checkpoint.
+/// Selected part of a checkpoint.
 #[derive(Debug)]
 pub(crate) struct StateTree {
-    /// A dict, unless a whole state of another kind was saved.
+    /// Dict, unless a single value of another type was saved as the whole state.
     pub(crate) value: PythonValue,
-    /// All tensors in `value`, whole, by name.
+    /// All tensors in `value` at their global shape, by name.
     pub(crate) tensors: BTreeMap<String, TensorBox>,
 }
 
 impl StateTree {
-    /// Builds the tree and selects a part of it.
+    /// Builds the tree and selects a part of it; fails if the selection matches no name.
     pub(crate) fn of(
         checkpoint: &Checkpoint,
         selection: &NameSelection,
@@ -51,7 +51,7 @@ impl StateTree {
     }
 }
 
-/// Every tensor of the checkpoint, whole, by name.
+/// Returns every tensor of the checkpoint at its global shape, by name.
 pub(crate) fn whole_tensors(indexes: &[ShardIndex]) -> BTreeMap<String, TensorBox> {
     let mut found = BTreeMap::new();
     for entry in indexes.iter().flat_map(|index| &index.tensors) {
@@ -86,7 +86,7 @@ fn tree_of(index: &ShardIndex) -> Result<PythonValue, ExchangeError> {
     match (schema, &index.state) {
         (Some(PYTHON), _) => python_value::decode(state, rank).map_err(unfit),
         (Some(DCP), _) => dcp_tree(state, rank).map_err(unfit),
-        // Imported files: values by name.
+        // State of imported files: values by name.
         (None, Value::Object(values)) => {
             let pair = |(name, value): (&String, &Value)| (PythonValue::text(name), python_value::from_json(value));
             Ok(PythonValue::Dict(values.iter().map(pair).collect()))
@@ -99,7 +99,7 @@ fn tree_of(index: &ShardIndex) -> Result<PythonValue, ExchangeError> {
     }
 }
 
-/// The nested state of DCP out of names, their paths and values.
+/// Builds the nested state of DCP from names, their paths and values.
 fn dcp_tree(state: &Value, rank: u32) -> Result<PythonValue, python_value::DecodeError> {
     let empty = Map::new();
     let part = |name: &str| state.get(name).and_then(Value::as_object).unwrap_or(&empty);
@@ -122,7 +122,7 @@ fn path_of(path: Option<&Value>, name: &str) -> Vec<PythonValue> {
     }
 }
 
-/// Puts a value at a path of keys (text) and places in lists (numbers).
+/// Sets a value at a path of dict keys (text) and list indexes (numbers).
 fn set(at: &mut PythonValue, path: &[PythonValue], value: PythonValue) {
     let Some((first, rest)) = path.split_first() else {
         *at = value;
@@ -135,7 +135,8 @@ fn set(at: &mut PythonValue, path: &[PythonValue], value: PythonValue) {
         let (PythonValue::List(items), Ok(place)) = (at, usize::try_from(*place)) else {
             return;
         };
-        // A rank may save later items of a list alone; a list is not longer than the names of a state.
+        // A rank may save only later items of a list. The bound limits the memory that a large index
+        // can allocate.
         if place < (1 << 20) {
             while items.len() <= place {
                 items.push(PythonValue::None);
@@ -158,7 +159,7 @@ fn set(at: &mut PythonValue, path: &[PythonValue], value: PythonValue) {
     }
 }
 
-/// Adds tensors that no state names, such as those of imported files, under their names.
+/// Adds tensors that no state references, such as those of imported files, under their names.
 fn add_missing(value: &mut PythonValue, known: &BTreeMap<String, TensorBox>) {
     let mut named = BTreeSet::new();
     value.visit_tensors(&mut |name| {

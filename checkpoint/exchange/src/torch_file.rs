@@ -4,8 +4,8 @@
 //! zip archive, nothing compressed: archive/data.pkl | byteorder | data/0 data/1 ... | version
 //! ```
 //!
-//! `data.pkl` is the state with its containers and plain values; every tensor is whole, contiguous, on the CPU and has a
-//! storage of its own (tied tensors are written once for each name). The pickle is written, never read or executed.
+//! `data.pkl` is the state with its containers and plain values; every tensor is whole, contiguous, on the CPU and has
+//! a separate storage (tied tensors are written once for each name). The pickle is written, never read or executed.
 
 use std::path::PathBuf;
 
@@ -21,8 +21,8 @@ use crate::problem::Problems;
 use crate::state_tree::StateTree;
 use crate::{ExchangeError, Progress};
 
-/// Writes the selected state; the file appears under its name when all of it is on the disk. Every byte is compared with the
-/// digest of its chunk on the way (RG-2).
+/// Writes the selected state; the file appears under its name once all of it is on disk. Every byte is compared with
+/// the digest of its chunk (RG-2).
 pub fn export(
     store: &Store,
     checkpoint: &Checkpoint,
@@ -60,7 +60,7 @@ pub fn export(
     })
 }
 
-/// Streams `wanted` through a sequence of archives; returns repairs and the place of each archive.
+/// Streams `wanted` through a sequence of archives; returns repairs and the position of each archive.
 pub(crate) fn write(
     store: &Store,
     checkpoint: &Checkpoint,

@@ -1,4 +1,4 @@
-//! The bytes of many files, one behind the other.
+//! Concatenated byte space over many foreign files.
 
 use std::fs::File;
 use std::io;
@@ -10,26 +10,27 @@ use rankguard_checkpoint::ImageSource;
 
 use crate::files::too_short;
 
-/// Files held open at one time: far below what a process may open, more than one tensor's parts usually lie in.
+/// Maximum number of open files: far below the usual process limit, more than the parts of one tensor usually
+/// need.
 const OPEN: usize = 64;
 
-/// A tensor's elements as a file has them, where they do not lie in row-major order.
+/// Layout of a tensor in a file, where its elements are not in row-major order.
 #[derive(Debug, Clone)]
 pub(crate) struct Strided {
     /// Extent in each dimension.
     pub(crate) shape: Vec<u64>,
-    /// Elements between neighbours in each dimension.
+    /// Distance of neighbouring elements in each dimension, in elements.
     pub(crate) stride: Vec<u64>,
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     pub(crate) width: u64,
-    /// Bytes of the file that it uses.
+    /// Number of bytes of the file that the tensor spans.
     pub(crate) span: u64,
 }
 
-/// A run of the volume.
+/// Contiguous range of the volume.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    /// Its first byte in the volume.
+    /// Offset of the first byte in the volume.
     at: u64,
     bytes: u64,
     file: usize,
@@ -37,7 +38,7 @@ pub(crate) struct Segment {
     strided: Option<Box<Strided>>,
 }
 
-/// Where the bytes of a foreign checkpoint are. Presents every part in row-major order.
+/// Byte space over the files of a foreign checkpoint. Presents every part in row-major order.
 #[derive(Debug, Default)]
 pub(crate) struct Volume {
     files: Vec<PathBuf>,
@@ -48,20 +49,20 @@ pub(crate) struct Volume {
 
 #[derive(Debug, Default)]
 struct Cache {
-    /// Last used first.
+    /// Open files, most recently used first.
     open: Vec<(usize, Arc<File>)>,
-    /// The strided segment that was put in order last.
+    /// Last strided segment that was converted to row-major order.
     ordered: Option<(usize, Arc<Vec<u8>>)>,
 }
 
 impl Volume {
-    /// Names a file; give the number to [`Volume::add`].
+    /// Registers a file and returns its number for [`Volume::add`].
     pub(crate) fn file(&mut self, path: PathBuf) -> usize {
         self.files.push(path);
         self.files.len() - 1
     }
 
-    /// Adds `bytes` of a file from `offset` on; gives their place in the volume, or `None` beyond 64 bits.
+    /// Adds `bytes` of a file from `offset` on; returns their offset in the volume, or `None` beyond 64 bits.
     pub(crate) fn add(&mut self, file: usize, offset: u64, bytes: u64, strided: Option<Strided>) -> Option<u64> {
         let at = self.bytes;
         self.bytes = at.checked_add(bytes)?;
@@ -120,7 +121,7 @@ impl Volume {
     }
 }
 
-/// The elements in row-major order; `None` when one of them lies outside of `raw`.
+/// Copies the elements into row-major order; returns `None` if one of them lies outside `raw`.
 fn gather(raw: &[u8], strided: &Strided) -> Option<Vec<u8>> {
     let count = strided.shape.iter().product::<u64>();
     let width = usize::try_from(strided.width).ok()?;
@@ -181,7 +182,7 @@ mod tests {
             .expect("written");
         let mut volume = Volume::default();
         let (a, b) = (volume.file(path("a")), volume.file(path("b")));
-        // A 2 x 3 tensor that lies column by column.
+        // A 2 x 3 tensor stored column by column.
         let turned = Strided {
             shape: vec![2, 3],
             stride: vec![1, 2],

@@ -1,4 +1,4 @@
-//! What a checkpoint holds and what differs in another.
+//! Content of a checkpoint, and differences to another.
 
 #![allow(clippy::unwrap_used)]
 

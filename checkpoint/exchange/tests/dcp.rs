@@ -135,7 +135,7 @@ fn older_tables_are_read_and_compressed_items_are_named() {
     );
 }
 
-/// PyTorch loads all of these without a word.
+/// PyTorch loads all of these without an error.
 #[test]
 fn rg_2_every_flipped_bit_of_a_tensor_is_noticed() {
     let bytes = fs::read(fixture("one_rank/__0_0.distcp")).unwrap();
@@ -178,11 +178,11 @@ fn no_flipped_byte_gives_other_tensors_or_a_panic() {
             let Ok(foreign) = open(dir.path(), &mut |_, _| ()) else {
                 continue;
             };
-            // Writing each of them would only be slow.
+            // Testing each position would only be slow.
             if at % 32 != 0 {
                 continue;
             }
-            // What is still readable is the tensor as it was, under its name or another: `.metadata` has no checksum.
+            // A tensor that is still readable is unchanged, under its name or another: `.metadata` has no checksum.
             let out = tempfile::tempdir().unwrap();
             let store = Store::open(out.path()).unwrap();
             let of = rankguard_checkpoint_exchange::ImportOf {
@@ -226,7 +226,7 @@ fn rg_11_a_path_out_of_the_folder_is_refused() {
     }
 }
 
-/// The pickle that everyone writes first: it would run a command when Python loads it.
+/// The classic hostile pickle: it would run a command when Python loads it.
 #[test]
 fn rg_11_nothing_in_a_pickle_is_run() {
     let dir = copy("one_rank");
@@ -236,7 +236,7 @@ fn rg_11_nothing_in_a_pickle_is_run() {
     fs::write(dir.path().join(".metadata"), &attack).unwrap();
     assert!(refused(dir.path()).to_string().contains("no Metadata"));
     assert!(!witness.exists());
-    // The same class name from another module is not believed to be PyTorch's.
+    // The same class name from another module is not accepted as PyTorch's.
     let dir = copy("one_rank");
     replace(
         &dir.path().join(".metadata"),

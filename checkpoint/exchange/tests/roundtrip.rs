@@ -1,4 +1,4 @@
-//! What goes in comes out: through safetensors, at any world size.
+//! Export and import through safetensors preserve all data, at any world size.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +34,7 @@ fn some_tensors() -> impl Strategy<Value = Tensors> {
     proptest::collection::btree_map("[a-zé.]{1,8}", tensor(), 1..8)
 }
 
-/// What a rank of `world` wants: its rows of every tensor that has rows.
+/// The request of a rank of `world`: its rows of every tensor that has rows.
 fn rows(tensors: &Tensors, rank: u64, world: u64) -> (Vec<TensorBox>, Vec<u8>) {
     let (mut boxes, mut bytes) = (Vec::new(), Vec::new());
     for (name, (dtype, shape, content)) in tensors {
@@ -114,7 +114,7 @@ fn an_exported_file_carries_digests_that_an_import_compares() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "nothing is left behind");
 }
 
-/// RG-2: what is damaged in the store is not exported.
+/// RG-2: damaged data in the store is not exported.
 #[test]
 fn rg_2_a_damaged_checkpoint_gives_no_file() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! How fast the code of parity is on one core, beside a copy of the same bytes: interleaved rounds, the first discarded,
-//! medians. Counted is processor time of this thread, so that others on the machine spoil less of it.
+//! Speed of the parity code on one core, beside a copy of the same bytes: interleaved rounds, the first discarded,
+//! medians. Measured is processor time of this thread, which other load affects less.
 //!
 //! `cargo run --release -p rankguard-checkpoint-tiers --example parity -- [MiB] [rounds] [KiB of a piece]`
 
@@ -10,13 +10,14 @@ use std::fs;
 
 use rankguard_checkpoint_tiers::parity::{Code, STRIPE_BYTES};
 
-/// Nodes of a group.
+/// Number of nodes of a group.
 const MEMBERS: usize = 4;
 
-/// Sums of it.
+/// Number of its sums.
 const SUMS: [usize; 2] = [1, 2];
 
-/// What is timed, in order: a copy, and of each number of sums the making, the bringing back of as many members, and of one.
+/// Measurements in order: a copy, then for each number of sums the encoding, the restore of as many members, and of
+/// one.
 const TIMED: usize = 1 + 3 * SUMS.len();
 
 type Pieces = Vec<Option<Vec<u8>>>;
@@ -95,12 +96,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Something that is not all zeros, and another for each piece.
+/// Non-zero content, different for each piece.
 fn content(nth: usize, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at ^ at >> 9 ^ nth << 3) as u8).collect()
 }
 
-/// How long it takes to bring back the first `lost` members of every stripe.
+/// Returns the time to restore the first `lost` members of every stripe.
 fn restored(code: &Code, stripes: &[Vec<Vec<u8>>], made: &[Vec<Vec<u8>>], lost: usize) -> Result<f64, Box<dyn Error>> {
     let there = |pieces: &[Vec<u8>], from: usize| -> Pieces {
         let piece = |(nth, piece): (usize, &Vec<u8>)| (nth >= from).then(|| piece.clone());
@@ -131,7 +132,7 @@ fn timed(work: impl FnOnce() -> Result<(), Box<dyn Error>>) -> Result<f64, Box<d
     Ok(processor_time()? - started)
 }
 
-/// Seconds that this thread was on a processor. The kernel counts on at its ticks, so what is timed takes many of them.
+/// Returns the processor time of this thread in seconds. The kernel counts in ticks, so measurements must span many.
 fn processor_time() -> Result<f64, Box<dyn Error>> {
     let text = fs::read_to_string("/proc/thread-self/schedstat")?;
     let nanos = text.split(' ').next().ok_or("an empty schedstat")?;

@@ -1,4 +1,4 @@
-//! How fast the tiers are, beside what the machine can do: interleaved rounds, the first discarded, medians.
+//! Speed of the tiers, beside that of the machine: interleaved rounds, the first discarded, medians.
 //!
 //! `cargo run --release -p rankguard-checkpoint-tiers --example speed -- [MiB] [rounds]`
 
@@ -21,10 +21,10 @@ use rankguard_checkpoint_tiers::parity::{Original, STRIPE_BYTES, encode};
 use rankguard_identity::{Authority, Expected, Identity, Issue, Network, Role};
 use rankguard_model::{Generation, JobId, NodeId, Rank, Step};
 
-/// Connections of a push, and of the loop that it is compared with.
+/// Number of connections of a push, and of the raw loop it is compared with.
 const CONNECTIONS: usize = 2;
 
-/// What one `write` of the raw loop sends.
+/// Bytes of one `write` of the raw loop.
 const BLOCK: usize = 4 << 20;
 
 struct Memory(Vec<u8>);
@@ -176,7 +176,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A receiver and who pushes to it.
+/// Creates a receiver and a client that pushes to it.
 fn pair(
     runtime: &tokio::runtime::Runtime,
     (shelf, sums): (&Arc<Shelf>, &Arc<Sums>),
@@ -219,7 +219,7 @@ fn timed(work: impl FnOnce() -> Result<(), Box<dyn Error>>) -> Result<f64, Box<d
     Ok(started.elapsed().as_secs_f64())
 }
 
-/// The same bytes over plain sockets into warm memory, without any look at them.
+/// Sends the same bytes over plain sockets into warm memory, without any check.
 fn raw(image: &[u8], warm: &mut [u8]) -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;

@@ -1,27 +1,27 @@
-//! A bandwidth cap: how fast copies may leave, whatever they are and however many senders there are.
+//! Bandwidth cap over all copies that leave a node, shared by all senders.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a sender may have been silent and still make up for it at once.
+/// Maximum idle time that a sender may make up for at once.
 const BURST: Duration = Duration::from_millis(50);
 
-/// A token bucket that knows no clock: who uses it says what time it is, as a span since any fixed moment.
+/// Token bucket without a clock: the caller passes the time as a duration since a fixed moment.
 ///
-/// Over every span of time it lets pass at most `rate * (span + burst)` bytes plus the one request that is under way. A
-/// request larger than the burst passes whole and is paid for by those after it, so no size is refused.
+/// Over every span of time it admits at most `rate * (span + burst)` bytes plus one request in progress. A request
+/// larger than the burst is admitted whole and delays the requests after it, so no size is refused.
 #[derive(Debug, Clone)]
 pub struct Bucket {
     bytes_per_second: u64,
     burst: Duration,
-    /// When all that was let pass so far will be paid for.
+    /// Time at which all admitted bytes are paid for.
     paid: Duration,
 }
 
 impl Bucket {
-    /// Lets `bytes_per_second` pass; a rate of 0 is taken as 1, since nothing may wait for ever (RG-9).
+    /// Creates a bucket; a rate of 0 counts as 1, because no wait may be endless (RG-9).
     pub fn new(bytes_per_second: u64, burst: Duration) -> Self {
         Self {
             bytes_per_second: bytes_per_second.max(1),
@@ -30,7 +30,7 @@ impl Bucket {
         }
     }
 
-    /// Books `bytes` at `now` and says how long their sender must wait before it sends them.
+    /// Books `bytes` at `now` and returns the time that the sender must wait before it sends them.
     pub fn take(&mut self, now: Duration, bytes: u64) -> Duration {
         let from = self.paid.max(now);
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second);
@@ -38,13 +38,13 @@ impl Bucket {
         from.saturating_sub(now).saturating_sub(self.burst)
     }
 
-    /// Another rate for what comes next; what is booked stays booked.
+    /// Sets the rate of later requests; earlier bookings are unchanged.
     pub fn set(&mut self, bytes_per_second: u64) {
         self.bytes_per_second = bytes_per_second.max(1);
     }
 }
 
-/// A [`Bucket`] on the clock of the runtime, shared by all who send. Made without a rate it never makes anyone wait.
+/// A [`Bucket`] on the clock of the runtime, shared by all senders. Without a rate it never waits.
 #[derive(Debug)]
 pub struct Cap {
     bucket: Mutex<Option<Bucket>>,
@@ -52,7 +52,7 @@ pub struct Cap {
 }
 
 impl Cap {
-    /// At most so many bytes a second; `None` for as many as there are.
+    /// Creates a cap in bytes per second; `None` means unlimited.
     pub fn new(bytes_per_second: Option<u64>) -> Self {
         Self {
             bucket: Mutex::new(bytes_per_second.map(|rate| Bucket::new(rate, BURST))),
@@ -60,7 +60,7 @@ impl Cap {
         }
     }
 
-    /// No cap.
+    /// Creates an unlimited cap.
     pub fn none() -> Self {
         Self::new(None)
     }
@@ -69,7 +69,7 @@ impl Cap {
         self.bucket.lock().expect("no holder of the bucket panics")
     }
 
-    /// Another rate from now on: what the training traffic leaves free changes while a checkpoint is under way.
+    /// Sets the rate from now on: the bandwidth that training leaves free changes during a checkpoint.
     pub fn set(&self, bytes_per_second: Option<u64>) {
         let mut bucket = self.lock();
         match (bucket.as_mut(), bytes_per_second) {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked for when, no span of time sees more than the rate, the burst and one request.
+        /// For any sequence of requests, no span of time admits more than the rate, the burst and one request.
         #[test]
         fn no_span_sees_more_than_the_rate(
             rate in 1u64..1_000_000,

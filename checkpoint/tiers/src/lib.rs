@@ -1,14 +1,15 @@
-//! Tiers beyond one disk: object stores, parity, placement over failure domains, and bulk sockets between agents.
+//! Checkpoint tiers beyond one disk: object stores, parity, placement over failure domains, and bulk sockets
+//! between agents.
 //!
-//! - [`object`]: mirrors committed checkpoints into any object store (file, S3, GCS, Azure) and brings them back;
+//! - [`object`]: mirrors committed checkpoints to any object store (file, S3, GCS, Azure) and restores them;
 //! - [`parity`]: XOR and Reed-Solomon over groups of shards of any number and length;
-//! - [`placement`]: who keeps whose replica or parity, pure;
-//! - [`bulk`]: images and parity from agent to agent, on sockets of their own;
-//! - [`cap`]: the bandwidth that all of them may take from training.
+//! - [`placement`]: assigns replicas and parity to nodes, pure;
+//! - [`bulk`]: sends images and parity between agents on separate sockets;
+//! - [`cap`]: limits the bandwidth that all of them take from training.
 //!
-//! Every tier gives chunks as a [`rankguard_checkpoint::source::ChunkSource`], and every chunk is compared with the
-//! digest that the committed index states by whoever takes it (RG-2); a tier need not be trusted. Completion is a
-//! value that the caller gets. No `unsafe`.
+//! Every tier provides chunks as a [`rankguard_checkpoint::source::ChunkSource`], and the reader compares every
+//! chunk with the digest in the committed index (RG-2), so a tier need not be trusted. Completion is returned as a
+//! value. No `unsafe`.
 
 #![deny(unsafe_code)]
 

@@ -1,31 +1,31 @@
-//! A shard file as the indexes describe it: which bytes of it have which digest.
+//! Shard file as described by the indexes: byte ranges and their digests.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use rankguard_checkpoint::format::{ChunkDigest, Origin, ShardIndex};
 
-/// One shard file and what is known of its bytes.
+/// Shard file with the known digests of its ranges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ShardFile {
-    /// Which.
+    /// Checkpoint and rank that wrote the file.
     pub(crate) file: Origin,
-    /// Its length where the index is at hand that wrote it; of a file that is only borrowed from, the last byte named.
+    /// Length in bytes if its own index is known; otherwise the end of the last chunk that is referenced.
     pub(crate) bytes: u64,
-    /// Whether `bytes` is its whole length.
+    /// True if `bytes` is the whole length.
     pub(crate) whole: bool,
-    /// Where chunks begin, how long they are, and their digests; in order, without overlap.
+    /// Offset, length and digest of each chunk, sorted by offset.
     pub(crate) chunks: Vec<(u64, u32, ChunkDigest)>,
 }
 
 impl ShardFile {
-    /// The range of the file that a chunk takes.
+    /// Returns the byte range of a chunk in the file.
     pub(crate) fn range(chunk: &(u64, u32, ChunkDigest)) -> Range<u64> {
         chunk.0..chunk.0 + u64::from(chunk.1)
     }
 
-    /// The file, `size` bytes of it, in pieces of about `target` bytes with the chunks that begin in each; no chunk
-    /// lies in two pieces.
+    /// Splits the first `size` bytes of the file into pieces of about `target` bytes with the chunks that begin in
+    /// each; no chunk spans two pieces.
     pub(crate) fn pieces(&self, size: u64, target: u64) -> Vec<Piece<'_>> {
         let (mut pieces, mut from, mut first, mut end) = (Vec::new(), 0, 0, 0);
         for (nth, chunk) in self.chunks.iter().enumerate() {
@@ -50,14 +50,14 @@ impl ShardFile {
     }
 }
 
-/// A piece of a shard file.
+/// Piece of a shard file.
 #[derive(Debug, Clone)]
 pub(crate) struct Piece<'a> {
     pub(crate) range: Range<u64>,
     pub(crate) chunks: &'a [(u64, u32, ChunkDigest)],
 }
 
-/// A chunk whose bytes are not what its index states, or lie past the end.
+/// Chunk that differs from its index or lies past the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wrong {
     pub(crate) at: u64,
@@ -74,7 +74,7 @@ impl Piece<'_> {
                 let from = usize::try_from(from).ok()?;
                 bytes.get(from..from.checked_add(chunk.1 as usize)?)
             });
-            // A chunk that is cut off has the digest of what there is of it.
+            // A truncated chunk is reported with the digest of its remaining bytes.
             let found = ChunkDigest::of(part.unwrap_or_default());
             if part.is_none() || found != chunk.2 {
                 let (at, stated) = (chunk.0, chunk.2);
@@ -85,7 +85,7 @@ impl Piece<'_> {
     }
 }
 
-/// Every shard file that these indexes name, own and borrowed.
+/// Returns every shard file that these indexes reference, own and borrowed.
 pub(crate) fn files(indexes: &[ShardIndex]) -> Vec<ShardFile> {
     let mut chunks: BTreeMap<Origin, BTreeMap<u64, (u32, ChunkDigest)>> = BTreeMap::new();
     let mut whole: BTreeMap<Origin, u64> = BTreeMap::new();
@@ -101,8 +101,8 @@ pub(crate) fn files(indexes: &[ShardIndex]) -> Vec<ShardFile> {
     }
     let file = |(file, chunks): (Origin, BTreeMap<u64, (u32, ChunkDigest)>)| {
         let mut end = 0;
-        // Two indexes may name the same bytes; overlapping chunks of different places cannot both be right, and
-        // whichever is wrong is found out by its digest, so each is looked at on its own.
+        // Two indexes may name the same bytes. Of overlapping chunks only one can be right, which its digest decides,
+        // so each is checked separately.
         let chunks: Vec<_> = chunks
             .into_iter()
             .map(|(at, (bytes, digest))| (at, bytes, digest))

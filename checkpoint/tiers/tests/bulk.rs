@@ -1,4 +1,4 @@
-//! Images and parity from agent to agent: whole and checked before they are called replicated, fenced, bounded.
+//! Images and parity between agents: complete and checked before they count as replicated, fenced, bounded.
 
 #![allow(clippy::unwrap_used)]
 
@@ -65,7 +65,7 @@ fn reach(address: SocketAddr, limits: Limits) -> Result<BulkPeer, BulkError> {
     BulkPeer::new(address, whoever, &network, limits, Arc::new(Cap::none()))
 }
 
-/// What a controller would have committed of these shards.
+/// The checkpoint that a controller would have committed from these shards.
 fn checkpoint(indexes: Vec<ShardIndex>) -> Checkpoint {
     let manifest = Manifest {
         job: job(),
@@ -203,7 +203,7 @@ async fn rg_2_an_image_that_is_not_what_its_index_says_is_never_replicated() {
             "{error}"
         );
         assert!(shelf.names(&job()).is_empty(), "not called whole");
-        // Once more, and good: what arrived well before is kept.
+        // Once more, undamaged: pieces that arrived intact before are retained.
         let replicated = peer
             .push(What::Image, &index, image(bytes.clone()), Keep::Memory)
             .await
@@ -362,7 +362,7 @@ async fn rg_11_foreign_bytes_end_a_connection_and_nothing_else() {
         stream.write_all(text).await.unwrap();
         stream.shutdown().await.unwrap();
         let mut answer = Vec::new();
-        // Closed without a word, or reset because there was more to read.
+        // Closed without a reply, or reset because there was more to read.
         let _ = stream.read_to_end(&mut answer).await;
         assert_eq!(answer, b"");
     }
@@ -418,7 +418,7 @@ async fn nothing_but_loopback_is_spoken_to() {
     assert!(matches!(refused, Err(BulkError::Exposed(_))));
 }
 
-/// Takes nobody but n1 in generation 7.
+/// Accepts only n1 in generation 7.
 #[derive(Debug)]
 struct OnlyN1;
 
@@ -494,11 +494,11 @@ async fn over_tls_images_pass_between_agents_that_have_a_part_in_the_generation(
         matches!(error, BulkError::Dial { .. }) && !error.is_retryable(),
         "{error}"
     );
-    // No agent: it is closed upon its first word.
+    // Not an agent: its connection is closed at the first request.
     let operator = network(Role::Operator, "ada");
     let error = push(reach(&operator, "n3")).await.unwrap_err();
     assert!(matches!(error, BulkError::Io { .. }), "{error}");
-    // Without TLS: told so in its own language.
+    // Without TLS: the refusal comes in the plain protocol.
     let plain = push(reach(&Network::loopback(), "n3")).await.unwrap_err();
     assert!(
         matches!(&plain, BulkError::Refused { .. }) && plain.to_string().contains("wants TLS"),

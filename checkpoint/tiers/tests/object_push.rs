@@ -1,4 +1,4 @@
-//! Pushes to object stores: nothing overwritten, nothing half, nothing sent twice, nothing wrong.
+//! Pushes to object stores: no overwrites, no partial objects, no repeated sends, no wrong data.
 
 #![allow(clippy::unwrap_used)]
 
@@ -56,8 +56,7 @@ async fn what_is_pushed_comes_back_byte_for_byte_from_a_folder_and_from_memory()
     );
 }
 
-/// The store of objects dies at every write there is; whatever was there by then, there is no checkpoint, and the next
-/// push makes one of it.
+/// The object store fails at every write in turn: no checkpoint exists then, and the next push completes it.
 #[tokio::test]
 async fn rg_1_a_push_that_dies_at_any_write_leaves_no_checkpoint_and_the_next_goes_on() {
     let (_folder, from) = store();
@@ -244,7 +243,7 @@ async fn the_cap_holds_for_a_whole_push() {
     let (_folder, from) = store();
     LARGE.save(&from, id(10, 1), None).unwrap();
     let (tier, ..) = in_memory();
-    // Whole shards: a thread that reads parts would keep the paused clock from going on.
+    // Whole shards: a thread that reads parts would keep the paused clock from advancing.
     let limits = Limits {
         part_bytes: 1 << 20,
         ..LIMITS
@@ -280,7 +279,7 @@ fn places_that_are_none_are_refused_and_secrets_are_not_repeated() {
     );
 }
 
-/// The second of two nodes dies after each of its writes in turn: the first brings what it left, and nothing that was there.
+/// The second of two nodes dies after each of its writes in turn: the first sends the rest, and nothing that exists.
 #[tokio::test]
 async fn the_first_node_ends_what_another_has_left_at_any_write() {
     let (_folder, from) = store();

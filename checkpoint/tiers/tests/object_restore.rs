@@ -1,4 +1,4 @@
-//! Restores out of object stores: few requests, damage found, no waiting for what does not answer.
+//! Restores from object stores: few requests, damage found, no wait for an unresponsive store.
 
 #![allow(clippy::unwrap_used)]
 
@@ -76,8 +76,8 @@ async fn a_restore_reads_neighbours_in_one_request_and_finds_damage() {
     assert_eq!(report.repairs.len(), 1, "{:?}", report.repairs);
 }
 
-/// The client has tried again for a while by then: each further request would cost that while once more. Those that are under
-/// way when the first fails fail beside it.
+/// The client has retried for a while by then: each further request would take that time again. Concurrent requests
+/// fail together with the first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rg_9_a_restore_asks_a_store_that_fails_no_second_time() {
     let (folder, from) = store();

@@ -1,4 +1,4 @@
-//! What object stores keep, and what goes.
+//! Retention in object stores.
 
 #![allow(clippy::unwrap_used)]
 
@@ -66,7 +66,7 @@ async fn retention_keeps_the_newest_and_the_pinned_and_clears_uploads_that_never
     assert_eq!(tier.retain(&job(), 9, &[]).await.unwrap().checkpoints, []);
 }
 
-/// A mirror on a file system does not fill with the folders of checkpoints that went.
+/// A mirror on a file system does not fill with the folders of removed checkpoints.
 #[tokio::test]
 async fn the_folder_of_a_checkpoint_goes_with_it() {
     let (folder, from) = store();

@@ -1,4 +1,5 @@
-//! Several readers and writers of one mirror and one store at once: slow, failing, given up and killed ones.
+//! Several concurrent readers and writers of one mirror and one store: slow, failing, cancelled and killed
+//! ones.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +32,7 @@ fn temps(folder: &FilePath) -> Vec<String> {
         .collect()
 }
 
-/// Does work on a thread of its own.
+/// Runs work on a separate thread.
 fn in_thread<T: Send + 'static, F: Future<Output = T>>(work: impl FnOnce() -> F + Send + 'static) -> JoinHandle<T> {
     std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -42,7 +43,7 @@ fn in_thread<T: Send + 'static, F: Future<Output = T>>(work: impl FnOnce() -> F 
     })
 }
 
-/// Pullers of one checkpoint into one folder, as ranks of several agents are; some are given up in the middle.
+/// Several pulls of one checkpoint into one folder, as by ranks of several agents; some are cancelled midway.
 #[tokio::test]
 async fn rg_2_pulls_side_by_side_end_well_whoever_is_given_up() {
     let (_folder, from) = store();
@@ -59,7 +60,7 @@ async fn rg_2_pulls_side_by_side_end_well_whoever_is_given_up() {
         let tier = ObjectTier::over(slow, Path::from("base"), "mem://base").with_limits(LIMITS);
         let pulls = (0..6_u64).map(|nth| {
             let (tier, to) = (tier.clone(), to.clone());
-            // The first two are given up, the one that fills the folder among them as a rule.
+            // The first two are cancelled, usually including the one that fills the folder.
             let limit = if nth < 2 {
                 Duration::from_millis(5 + 7 * round)
             } else {
@@ -84,7 +85,7 @@ async fn rg_2_pulls_side_by_side_end_well_whoever_is_given_up() {
     }
 }
 
-/// A mirror that fails in the middle: every pull says so, nothing counts as damage, and the next one ends well.
+/// A mirror that fails midway: every pull reports it, nothing counts as damage, and the next one succeeds.
 #[tokio::test]
 async fn rg_2_a_mirror_that_fails_under_several_pulls_is_unavailable_and_not_damaged() {
     let (_folder, from) = store();
@@ -107,7 +108,7 @@ async fn rg_2_a_mirror_that_fails_under_several_pulls_is_unavailable_and_not_dam
     assert_eq!(temps(to.root()), Vec::<String>::new());
 }
 
-/// Pushes and pulls of one mirror beside each other, each into or out of a store of its own.
+/// Concurrent pushes and pulls of one mirror, each with a separate store.
 #[tokio::test]
 async fn rg_2_readers_and_writers_of_one_mirror_see_whole_checkpoints_or_none() {
     let (folder, from) = store();
@@ -152,7 +153,7 @@ async fn rg_2_readers_and_writers_of_one_mirror_see_whole_checkpoints_or_none() 
     assert!(tier.verify(&job(), None).await.unwrap().is_intact());
 }
 
-/// Uploads with ids, of which parts from the third on hang, as long as it is so.
+/// Uploads with ids, of which parts from the third on hang while the flag is set.
 #[derive(Debug, Default)]
 struct Uploads {
     memory: InMemory,
@@ -201,7 +202,7 @@ async fn until_part(uploads: &Uploads, nth: u64) {
     }
 }
 
-/// A push ends in the middle of its parts, as with `kill -9`: the next push aborts the upload that was left.
+/// A push ends amid its parts, as with `kill -9`: the next push aborts the remaining upload.
 #[tokio::test]
 async fn an_upload_that_a_killed_push_has_left_is_aborted_by_the_next() {
     let (_folder, from) = store();

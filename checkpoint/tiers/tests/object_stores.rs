@@ -1,5 +1,5 @@
-//! The object tier against servers that speak S3, GCS and Azure: `object_stores.sh` starts stand-ins on this machine and
-//! names buckets that are empty in RANKGUARD_TEST_OBJECT_STORES, by spaces. Without it nothing is tested, and that is said.
+//! Object tier against servers of S3, GCS and Azure: `object_stores.sh` starts stand-ins on this machine and lists
+//! empty buckets in RANKGUARD_TEST_OBJECT_STORES, separated by spaces. Without it nothing is tested, which is printed.
 
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::print_stderr, reason = "what is skipped is said")]
@@ -66,7 +66,7 @@ fn a_checkpoint_lives_in_object_stores_of_three_kinds() {
     assert!(!urls.trim().is_empty());
 }
 
-/// Everything that a checkpoint goes through there, in one bucket.
+/// Runs every operation of a checkpoint in one bucket.
 fn story(runtime: &tokio::runtime::Runtime, url: &str) {
     let folder = tempfile::tempdir().unwrap();
     let from = store(folder.path(), "store");
@@ -74,7 +74,7 @@ fn story(runtime: &tokio::runtime::Runtime, url: &str) {
     SMALL.save(&from, id(20, 1), Some(id(10, 1))).unwrap();
     let tier = ObjectTier::open(&format!("{url}/story")).unwrap().with_limits(LIMITS);
     runtime.block_on(async {
-        // A bucket that is empty has no jobs, and one that is not there is named as that.
+        // An empty bucket has no jobs, and a missing one gives an error with its name.
         assert_eq!(tier.jobs().await.unwrap(), []);
         let nowhere = ObjectTier::open(&url.replace("://", "://no")).unwrap();
         let error = nowhere.push(&from, &job(), id(10, 1)).await.expect_err("no bucket");
@@ -112,7 +112,7 @@ fn story(runtime: &tokio::runtime::Runtime, url: &str) {
     });
     two_writers(runtime, folder.path(), url);
 
-    // A flipped bit on disk is mended, and none is sent.
+    // A flipped bit on disk is repaired, and none is sent.
     let shard = from.shard_path(&job(), id(10, 1), Rank(1)).unwrap();
     flip(&shard, 6 << 20);
     let other = ObjectTier::open(&format!("{url}/damaged")).unwrap().with_limits(LIMITS);
@@ -128,7 +128,7 @@ fn story(runtime: &tokio::runtime::Runtime, url: &str) {
     assert!(LARGE.load(&checkpoint, &[&source]).unwrap().0 == LARGE.expected(10));
 
     runtime.block_on(async {
-        // A generation that was overtaken is refused; the cap holds; what no rule keeps goes.
+        // A fenced generation is refused; the cap holds; checkpoints outside the retention are removed.
         SMALL.save(&from, id(40, 1), None).unwrap();
         SMALL.save(&from, id(30, 2), None).unwrap();
         let capped = tier.clone().with_cap(Arc::new(Cap::new(Some(1_000))));
@@ -149,7 +149,7 @@ fn story(runtime: &tokio::runtime::Runtime, url: &str) {
     });
 }
 
-/// Two clusters with one name of a job: put-if-absent lets one manifest win, and no load ever sees a mix.
+/// Two clusters with the same job name: put-if-absent lets one manifest win, and no load sees a mix.
 fn two_writers(runtime: &tokio::runtime::Runtime, folder: &Path, url: &str) {
     let stores = [4, 6].map(|rows| {
         let from = store(folder, &format!("writer-{rows}"));

@@ -1,4 +1,4 @@
-//! An object store is looked at where it is, and mends a store on disk.
+//! Verification of an object store in place, and repair of a store on disk from it.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! Parity over whole checkpoints: any files lost up to the parity come back, one more says so, damage counts as loss.
+//! Parity over whole checkpoints: up to `parity` lost files are restored, one more is reported, damage counts as
+//! loss.
 
 #![allow(clippy::unwrap_used)]
 
@@ -59,7 +60,7 @@ impl Place {
         self.parity.join("demo/000000000010-g1").join(name)
     }
 
-    /// Loads everything from disk and parity; the number of repairs too.
+    /// Loads everything from disk and parity; returns the number of repairs.
     fn load(&self) -> Result<usize, String> {
         let (parity, problems) = ParitySource::open(&self.store, &self.checkpoint, &self.parity).unwrap();
         assert!(problems.is_empty(), "{problems:?}");
@@ -105,7 +106,7 @@ fn lost_parity_and_scattered_damage_count_stripe_by_stripe() {
     std::fs::remove_file(place.parity_file("group-00000.parity-0")).unwrap();
     std::fs::remove_file(place.shard(3)).unwrap();
     assert!(place.load().unwrap() > 0, "one parity is left for one shard");
-    // Its digests tell that this one is no good for the stripe: nothing wrong comes of it.
+    // The digests exclude this one from the stripe, so no wrong data results.
     flip(&place.shard(5), 100);
     let said = place.load().expect_err("two lost, one parity");
     assert!(said.contains("ranks 3, 5"), "{said}");
@@ -159,7 +160,7 @@ impl ImageSource for Owned {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Members of any lengths, none included; any `parity` of all files lost; any range of any member comes back
+    /// Members of any lengths, zero included; any `parity` of all files lost; any range of any member is restored
     /// exactly.
     #[test]
     fn any_range_of_any_member_comes_back(
@@ -213,7 +214,7 @@ proptest! {
                 read.unwrap();
                 prop_assert_eq!(&out, &content[a..b]);
             } else if read.is_ok() {
-                // It is restored from the others too, which takes a parity that may be spent.
+                // The member is restored from the others too, which uses a parity that may be needed elsewhere.
                 prop_assert_eq!(&out, &content[a..b]);
             }
             prop_assert!(group.read(member, content.len() as u64, &mut [0]).is_err(), "past the end");

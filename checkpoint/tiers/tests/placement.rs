@@ -1,4 +1,4 @@
-//! Placement over random clusters: apart, balanced, the same every time, and calm when membership changes.
+//! Placement over random clusters: separated, balanced, deterministic, and stable under changes of membership.
 
 #![allow(clippy::unwrap_used)]
 
@@ -39,7 +39,7 @@ fn racks(members: &[Member]) -> Vec<usize> {
     sizes.into_values().collect()
 }
 
-/// Pairs of owner and keeper that share a rack.
+/// Number of pairs of owner and holder that share a rack.
 fn exposed(members: &[Member], plan: &Replicas) -> usize {
     let named = by_name(members);
     let keepers = |member: &&Member| plan.keepers(&member.node);
@@ -152,7 +152,8 @@ proptest! {
         prop_assume!(members.len() >= 2);
         let plan = plan_replicas(&members, 2, None);
         let (largest, all) = (racks(&members).into_iter().max().unwrap_or(0), members.len());
-        // Pairs of which both ends must lie in the crowded rack; an odd rest is a ring of three, where each end counts.
+        // Pairs of which both ends must be in the crowded rack; an odd remainder is a ring of three, where each end
+        // counts.
         let least = (2 * largest).saturating_sub(all);
         let most = if all % 2 == 0 { least } else { least + 1 };
         let found = exposed(&members, &plan);
@@ -184,7 +185,7 @@ proptest! {
         prop_assert_eq!(sets(&parity), sets(&again));
     }
 
-    /// One node goes or comes: its group, the ring at the end and what a swap for the domains' sake touches.
+    /// One node leaves or joins: affected are its group, the ring at the end and groups swapped for domains.
     #[test]
     fn one_change_moves_little(racks in 8usize..20, each in 2usize..5, copies in 2usize..4, gone in 0usize..1000) {
         let members: Vec<Member> = (0..racks * each)

@@ -1,4 +1,4 @@
-//! Alibaba's failed SSDs of 2018 and 2019: one row a drive that failed, with its place.
+//! Alibaba's failed SSDs of 2018 and 2019: one row a failed drive, with its place.
 
 use crate::csv::Csv;
 use crate::source::Source;

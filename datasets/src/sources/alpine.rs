@@ -1,4 +1,4 @@
-//! ORNL's Alpine file system: one row a disk that failed, with rack, enclosure and slot.
+//! ORNL's Alpine file system: one row a failed disk, with rack, enclosure and slot.
 
 use crate::csv::Csv;
 use crate::source::Source;

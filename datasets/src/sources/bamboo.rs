@@ -1,4 +1,4 @@
-//! Bamboo's spot traces: nodes that come and go (AWS), and sampled counts (GCP).
+//! Bamboo's spot traces: added and removed nodes (AWS), and sampled counts (GCP).
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn role(head: &Head) -> Option<&'static str> {
 }
 
 fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
-    // Milliseconds from a start and calendar days do not lie on one line.
+    // Milliseconds from a start and calendar dates have no common origin.
     load.no_window = true;
     let file = load.file().to_owned();
     let zone = file.rsplit_once('.').map_or(file.as_str(), |(stem, _)| stem).to_owned();

@@ -80,7 +80,7 @@ fn read_failures(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) 
     }
 }
 
-/// Label, Unix seconds, node and rest of a line.
+/// Splits a line into label, Unix seconds, node and rest.
 fn labelled(line: &str) -> Option<(&str, f64, &str, &str)> {
     let mut words = line.splitn(5, ' ');
     let (label, seconds, date) = (words.next()?, words.next()?.parse::<u64>().ok()?, words.next()?);
@@ -102,7 +102,7 @@ fn read_labelled(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) 
             continue;
         };
         load.in_order(Table::Events, Some(when));
-        // Blue Gene's lines go on with time, node, facility, component and severity; the others are syslog.
+        // Blue Gene's lines continue with time, node, facility, component and severity; the others are syslog.
         let words: Vec<&str> = rest.splitn(6, ' ').collect();
         let blue = words.len() == 6 && time::blue_gene(words[0]).is_some();
         let (severity, message) = if blue { (words[4], words[5]) } else { ("", rest) };

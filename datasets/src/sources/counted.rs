@@ -1,5 +1,5 @@
-//! Data that other commands read (operation timings, flight-recorder dumps) or that people read (logbooks): known and
-//! counted here, without a canonical table. DLRover's scrapes and events have one.
+//! Data for other commands (operation timings, flight-recorder dumps) or for human readers (logbooks): recognised and
+//! counted, without a canonical table. DLRover's scrapes and events have one.
 
 use crate::input::Input;
 use crate::load::Load;
@@ -106,7 +106,7 @@ pub(super) const CHRONICLES: Source = Source {
     ..Source::PLAIN
 };
 
-/// `name{rank="3",...} value` of the Prometheus text format.
+/// Parses `name{rank="3",...} value` of the Prometheus text format.
 fn sample(line: &str) -> Option<(&str, &str, f64)> {
     let (front, value) = line.trim().rsplit_once(' ')?;
     let value = value.parse().ok()?;
@@ -137,7 +137,7 @@ fn scrape(input: &mut Input, load: &mut Load) {
     }
 }
 
-/// `[time] [pid] [id] [target] [name] [type] {json}`.
+/// Parses `[time] [pid] [id] [target] [name] [type] {json}`.
 fn trainer_event(line: &str) -> Option<(f64, &str, &str, &str, &str)> {
     let mut parts = line.strip_prefix('[')?.splitn(7, " [");
     let mut part = || parts.next()?.strip_suffix(']');

@@ -1,5 +1,5 @@
-//! The Failure Trace Archive's tab files: up and down intervals of every node, and the inventory. Grid'5000 is one of
-//! its systems and is told by its own name.
+//! Failure Trace Archive tab files: up and down intervals of every node, and the inventory. Grid'5000 is one of its
+//! systems, with its own source name.
 
 use crate::head::Head;
 use crate::input::Input;
@@ -149,7 +149,7 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
     }
 }
 
-/// The inventory counts nodes that were never down, too.
+/// Sets the population from the inventory, which includes nodes that were never down.
 fn finish(load: &mut Load) {
     let nodes = load.tables.get(&Table::Nodes).map_or(0, Rows::len) as u64;
     load.population = (nodes > 0).then_some(Population {

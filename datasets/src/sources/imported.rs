@@ -1,4 +1,4 @@
-//! Canonical tables as Parquet: what an import wrote, or whoever else has these columns.
+//! Canonical tables as Parquet, written by an import or by another program with these columns.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ pub(super) const SOURCE: Source = Source {
     ..Source::PLAIN
 };
 
-/// What a table cannot say of itself, kept beside it in its file.
+/// Metadata that a table's rows do not contain, stored beside them in its file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Beside {
     pub(crate) population: Option<(u64, String)>,
@@ -41,7 +41,8 @@ impl fmt::Display for Beside {
     }
 }
 
-/// The table with the most columns of which none is missing: those of outages are all among those of attempts.
+/// Returns the table with the most columns of which none is missing: the columns of outages are a subset of
+/// those of attempts.
 fn table(head: &Head) -> Option<Table> {
     let whole = |table: &Table| {
         let mut wanted = table.columns().iter();

@@ -1,4 +1,4 @@
-//! Job accounting that is published as CSV: NREL Eagle, Helios, Acme.
+//! Job accounting published as CSV: NREL Eagle, Helios, Acme.
 
 use crate::accounting::{self, Columns};
 use crate::csv::Csv;

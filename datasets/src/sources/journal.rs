@@ -1,4 +1,4 @@
-//! The journal of one's own controller: its events, played through the brain that decided by them.
+//! Journal of an own controller: its events, replayed through the decision core.
 
 use std::io;
 
@@ -55,7 +55,7 @@ fn finish(end: &End, load: &mut Load) {
         .first
         .zip(end.last)
         .map(|(first, last)| (seconds(first), seconds(last)));
-    // Recorded evidence has one sender, and whose nodes it is about nobody says.
+    // Recorded evidence has one sender, and the origin of its nodes is unknown.
     load.population = (end.nodes > 0 && !end.replayed).then_some(Population {
         count: end.nodes,
         unit: "nodes",
@@ -130,7 +130,7 @@ fn take(told: Told, load: &mut Load) {
     }
 }
 
-/// The mark that says most, news before noise.
+/// Returns the most relevant classification: the first that is not noise.
 fn top(marks: &[Mark]) -> Option<&Mark> {
     marks.iter().find(|mark| mark.role != Role::Noise).or(marks.first())
 }
@@ -146,7 +146,7 @@ fn event(seen: &Seen, load: &mut Load) {
     });
     let node = evidence.entity.node().unwrap_or(&evidence.id.node);
     let job = evidence.entity.job().map_or("", |job| job.as_str());
-    // The whole of it, so that it can be played again as it was.
+    // Complete evidence, so that it can be replayed unchanged.
     let text = serde_json::to_string(evidence).unwrap_or_default();
     load.row(Table::Events)
         .num("time", seconds(evidence.at))

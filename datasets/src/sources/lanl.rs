@@ -11,7 +11,7 @@ use crate::source::Source;
 use crate::table::Table;
 use crate::time;
 
-/// Mountain time as it was from 1987 to 2006.
+/// US Mountain time by the rule of 1987 to 2006.
 const ZONE: &str = "MST7MDT,M4.1.0,M10.5.0";
 const CAUSES: [&str; 6] = [
     "Facilities",
@@ -99,7 +99,7 @@ fn read(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
         }
         let class = filled.first().copied().unwrap_or("");
         let node = csv.get("nodenum");
-        // Node numbers begin anew in every system.
+        // Node numbers restart in every system.
         let name = if node.is_empty() {
             String::new()
         } else {
@@ -126,7 +126,7 @@ fn read(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
     inventory(&systems, load);
 }
 
-/// Every record states how many nodes its system has.
+/// Writes the inventory; every record states the number of nodes of its system.
 fn inventory(systems: &BTreeMap<String, Option<f64>>, load: &mut Load) {
     for (system, nodes) in systems {
         load.row(Table::Nodes)

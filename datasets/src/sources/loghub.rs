@@ -1,4 +1,4 @@
-//! loghub's samples: 2,000 lines of a system's log, taken apart and given templates.
+//! loghub samples: 2,000 parsed lines of a system's log with templates.
 
 use crate::csv::Csv;
 use crate::head::Head;
@@ -66,7 +66,7 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
     }
 }
 
-/// When a line was written, and whether its form has no year.
+/// Returns the time of a line, and true if its format lacks the year.
 fn moment(csv: &Csv<'_>) -> (Option<f64>, bool) {
     if let Ok(seconds) = csv.get("Timestamp").parse::<u32>() {
         return (Some(f64::from(seconds)), false);

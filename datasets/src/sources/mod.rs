@@ -1,4 +1,4 @@
-//! One file a source. Of two that claim equally many files the one that is listed first is taken.
+//! Sources, one a file. Of two that claim equally many files the one listed first is chosen.
 
 mod alibaba_ssd;
 mod alpine;
@@ -55,7 +55,7 @@ static SOURCES: &[Source] = &[
     crate::mapped::SOURCE,
 ];
 
-/// All that is known here.
+/// Returns all known sources.
 pub fn sources() -> &'static [Source] {
     SOURCES
 }

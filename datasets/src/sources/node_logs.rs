@@ -1,4 +1,4 @@
-//! What a GPU node's kernel and fabric manager say: dmesg in three styles, /dev/kmsg, pstore, fabricmanager.log.
+//! Kernel and fabric manager logs of GPU nodes: dmesg in three styles, /dev/kmsg, pstore, fabricmanager.log.
 
 use crate::head::Head;
 use crate::input::Input;
@@ -27,7 +27,7 @@ pub(super) const SOURCE: Source = Source {
     ..Source::PLAIN
 };
 
-/// A line's parts.
+/// Parts of a line.
 struct Said<'a> {
     time: Option<f64>,
     uptime: Option<f64>,
@@ -35,11 +35,11 @@ struct Said<'a> {
     message: &'a str,
 }
 
-/// The names of the kernel's levels.
+/// Returns the name of a kernel log level.
 fn level(number: &str) -> Option<&'static str> {
     const NAMES: [&str; 8] = ["emerg", "alert", "crit", "err", "warn", "notice", "info", "debug"];
     let number: usize = number.parse().ok()?;
-    // The facility stands above the lowest three bits.
+    // The facility is above the lowest three bits.
     (number < 1024).then(|| NAMES[number & 7])
 }
 
@@ -47,7 +47,7 @@ fn parse(line: &str) -> Option<Said<'_>> {
     decoded(line).or_else(|| kmsg(line)).or_else(|| bracketed(line))
 }
 
-/// `kern  :warn  : 2025-01-21T04:41:44,283302+00:00 message`.
+/// Parses `kern  :warn  : 2025-01-21T04:41:44,283302+00:00 message`.
 fn decoded(line: &str) -> Option<Said<'_>> {
     let mut parts = line.splitn(3, ':');
     let (facility, severity, rest) = (parts.next()?, parts.next()?, parts.next()?);
@@ -62,7 +62,7 @@ fn decoded(line: &str) -> Option<Said<'_>> {
     })
 }
 
-/// `6,3964,206764307,-;message`.
+/// Parses `6,3964,206764307,-;message`.
 fn kmsg(line: &str) -> Option<Said<'_>> {
     let (front, message) = line.split_once(';')?;
     let mut fields = front.split(',');
@@ -78,7 +78,8 @@ fn kmsg(line: &str) -> Option<Said<'_>> {
     })
 }
 
-/// `<6>[   13.717163] message`, `[Sun Feb 23 16:24:18 2025] message`, `[Feb 25 2025 13:59:45] [INFO] [tid 1] message`.
+/// Parses `<6>[   13.717163] message`, `[Sun Feb 23 16:24:18 2025] message`,
+/// `[Feb 25 2025 13:59:45] [INFO] [tid 1] message`.
 fn bracketed(line: &str) -> Option<Said<'_>> {
     let (severity, rest) = match line.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
         Some((number, rest)) => (level(number)?, rest),
@@ -95,7 +96,7 @@ fn bracketed(line: &str) -> Option<Said<'_>> {
         });
     }
     let time = Some(time::words(inside)?);
-    // A web server writes `[time] [level]`, too, but names the day of the week before it.
+    // Web servers write `[time] [level]` too, with the day of the week first.
     let fabric = message.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     let (severity, message) = match fabric {
         Some((word, rest))
@@ -114,7 +115,7 @@ fn bracketed(line: &str) -> Option<Said<'_>> {
     })
 }
 
-/// The code of `NVRM: Xid (PCI:0000:9b:00): 119, ...`.
+/// Returns the code of `NVRM: Xid (PCI:0000:9b:00): 119, ...`.
 fn xid(message: &str) -> Option<u32> {
     let rest = message.split_once("NVRM: Xid (")?.1.split_once("): ")?.1;
     let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;

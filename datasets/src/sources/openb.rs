@@ -53,7 +53,8 @@ fn role(head: &Head) -> Option<&'static str> {
     if !head.has_columns(",", &["sn", "cpu_milli", "memory_mib", "gpu", "model"]) {
         return None;
     }
-    // The list of all nodes begins with those without a GPU; the other list numbers its nodes anew.
+    // The list of all nodes starts with those without a GPU; the other list numbers its nodes
+    // separately.
     let without = head.text.lines().any(|line| line.split(',').nth(3) == Some("0"));
     Some(if without {
         "all nodes"

@@ -1,4 +1,5 @@
-//! Alibaba's cluster-trace-gpu-v2020 (PAI): tables without a header, whose columns lie beside them as NAME.header.
+//! Alibaba's cluster-trace-gpu-v2020 (PAI): tables without a header, with their columns in separate NAME.header
+//! files.
 
 use crate::accounting::{check_span, instant};
 use crate::csv::Csv;
@@ -31,7 +32,7 @@ pub(super) const SOURCE: Source = Source {
 
 fn role(head: &Head) -> Option<&'static str> {
     let header = head.header.as_deref()?.trim();
-    // A table that begins with its own header is not one of these.
+    // A table that starts with its own header is not one of these.
     if head.line(0) == header {
         return None;
     }

@@ -59,7 +59,7 @@ struct Machine {
     gpus: Vec<String>,
 }
 
-/// A list that is null is one without elements.
+/// Reads a list; null counts as an empty list.
 fn or_empty<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }

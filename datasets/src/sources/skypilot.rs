@@ -1,4 +1,4 @@
-//! SkyPilot's spot traces: how many instances a zone gave, tick by tick.
+//! SkyPilot's spot traces: available instances of a zone, tick by tick.
 
 use serde::Deserialize;
 
@@ -8,7 +8,7 @@ use crate::load::Load;
 use crate::source::Source;
 use crate::table::Table;
 
-/// The longest document that is taken; the published ones are below one MiB.
+/// Maximum document size in bytes; the published ones are below one MiB.
 const MOST: usize = 64 << 20;
 
 pub(super) const SOURCE: Source = Source {

@@ -1,4 +1,4 @@
-//! What `sacct -P` prints, with any columns and with `|` or `|#` between them.
+//! Output of `sacct -P`, with any columns and `|` or `|#` as delimiter.
 
 use std::collections::HashSet;
 
@@ -30,7 +30,7 @@ pub(super) const SOURCE: Source = Source {
 };
 
 fn delimiter(head: &Head) -> Option<&'static str> {
-    // The longer one first: the shorter is part of it.
+    // The longer one first, because it contains the shorter.
     ["|#", "|"]
         .into_iter()
         .find(|delimiter| head.has_columns(delimiter, &["JobID", "State"]))
@@ -112,7 +112,7 @@ fn read(_: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
     }
 }
 
-/// `[DAYS-]HH:MM:SS`, in seconds.
+/// Parses `[DAYS-]HH:MM:SS` to seconds.
 fn elapsed(text: &str) -> Option<f64> {
     let (days, clock) = text.split_once('-').unwrap_or(("0", text));
     let mut seconds = 0.0;
@@ -122,15 +122,16 @@ fn elapsed(text: &str) -> Option<f64> {
     Some(days.parse::<f64>().ok()? * 86_400.0 + seconds)
 }
 
-/// The GPUs that `cpu=2,gres/gpu=8,gres/gpu:a100=8` grants: of each kind with its `:NAME`, and of all kinds without one.
+/// Returns the GPU grants in `cpu=2,gres/gpu=8,gres/gpu:a100=8`: by kind with its `:NAME`, and for all kinds without
+/// one.
 fn kinds(granted: &str) -> impl Iterator<Item = (&str, &str)> {
     let parts = granted.split(',');
     let gpus = parts.filter_map(|part| part.strip_prefix("gres/gpu")?.split_once('='));
-    // `gres/gpumem=80G` is none of them.
+    // Excludes `gres/gpumem=80G`.
     gpus.filter(|(kind, _)| kind.is_empty() || kind.starts_with(':'))
 }
 
-/// How many GPUs are granted: 0 where others only are, unknown where nothing is said.
+/// Returns the number of granted GPUs: 0 if only other resources are granted, unknown if the field is empty.
 fn gpus(granted: &str, load: &mut Load) -> Option<f64> {
     if granted.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! Published tables of counts and shares, which no raw data stands behind: every number is a sample.
+//! Published tables of counts and shares without raw data: every number is a sample.
 
 use crate::csv::Csv;
 use crate::head::Head;
@@ -47,7 +47,7 @@ pub(super) const PUBLISHED: Source = Source {
     ..Source::PLAIN
 };
 
-/// The first column names the row, every other one that holds a number is a metric.
+/// Reads a table: the first column names the row, every other column of numbers is a metric.
 fn read(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
     let file = load.file().to_owned();
     let Some(mut csv) = Csv::new(input, ",", load) else {

@@ -1,4 +1,4 @@
-//! Titan's GPUs: every stay of a GPU at a place, with what happened at its end, and one row a GPU.
+//! Titan's GPUs: every stay of a GPU at a place, with its end event, and one row a GPU.
 
 use crate::csv::Csv;
 use crate::head::Head;
@@ -113,7 +113,7 @@ fn gpu_row(gpu: &str, csv: &Csv<'_>, load: &mut Load) {
     }
 }
 
-/// The file of one row a GPU is an inventory, of those that failed and those that did not.
+/// Sets the population: the file of one row a GPU is an inventory of failed and healthy GPUs.
 fn finish(load: &mut Load) {
     let gpus = load.tables.get(&Table::Nodes).map_or(0, Rows::len) as u64;
     load.population = (gpus > 0).then_some(Population {

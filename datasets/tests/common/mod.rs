@@ -1,4 +1,4 @@
-//! The real data sets, where they are at hand.
+//! Real data sets, if they are available.
 
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so loudly")]
 #![allow(dead_code, reason = "each suite uses its part")]
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rankguard_datasets::{Dataset, Table, open};
 
-/// The folder of a data set; where it is absent the test says so and ends.
+/// The folder of a data set; if it is absent the test prints a note and ends.
 pub(crate) fn folder(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../shared/datasets")
@@ -19,7 +19,7 @@ pub(crate) fn folder(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// Opens one, which must be of this source.
+/// Opens a data set, which must be of this source.
 pub(crate) fn dataset(name: &str, source: &str) -> Option<Dataset> {
     let dataset = open(&folder(name)?).expect("a published data set opens");
     assert_eq!(dataset.source, source);
@@ -33,7 +33,7 @@ pub(crate) fn rows(dataset: &Dataset, table: Table) -> u64 {
     dataset.rows.get(&table).copied().unwrap_or(0)
 }
 
-/// How many rows of a table have this text.
+/// Number of rows of a table with this text.
 pub(crate) fn with(dataset: &Dataset, table: Table, column: &str, wanted: &str) -> usize {
     let texts = dataset.strings(table, column).expect("a text column");
     texts.iter().flatten().filter(|text| *text == wanted).count()

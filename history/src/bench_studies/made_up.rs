@@ -1,4 +1,4 @@
-//! Failures and log events that nobody had, the same in every run.
+//! Generated failures and log events, equal in every run.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter, Result, Write};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rankguard_datasets::Table;
 
-/// Nodes of the made-up cluster.
+/// Number of nodes of the generated cluster.
 pub(super) const NODES: u64 = 20_000;
 const CLASSES: [&str; 12] = [
     "gpu-memory",
@@ -23,11 +23,11 @@ const CLASSES: [&str; 12] = [
     "unknown",
 ];
 
-/// SplitMix64: numbers that look like chance and are always the same.
+/// SplitMix64 generator with a fixed seed.
 struct Dice(u64);
 
 impl Dice {
-    /// From 0 to below 1.
+    /// Returns a number in [0, 1).
     fn throw(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -40,7 +40,7 @@ impl Dice {
     }
 }
 
-/// Writes a table: so many failures, or half as many log events, in order of time.
+/// Writes a table: `failures` failures, or half as many log events, in order of time.
 pub(super) fn write(path: &Path, table: Table, failures: u64) -> Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
     let mut dice = Dice(7);
@@ -56,14 +56,14 @@ pub(super) fn write(path: &Path, table: Table, failures: u64) -> Result<()> {
     }
     writeln!(file, "time,node,class,repair_s")?;
     for _ in 0..failures {
-        // Most follow the one before within seconds, some come at the same moment, some after hours.
+        // Most follow the previous one within seconds, some at the same moment, some after hours.
         let gap = dice.throw();
         at += if gap < 0.02 {
             0.0
         } else {
             (600.0 * -(1.0 - gap).ln()).powf(1.2).round() / 8.0
         };
-        // A few nodes and a few classes have most.
+        // A few nodes and a few classes have most failures.
         let node = (dice.throw().powi(2) * NODES as f64) as u64;
         let class = CLASSES[(dice.throw().powi(2) * CLASSES.len() as f64) as usize];
         let repair = (60.0 * (3.0 * dice.throw() + dice.throw() * dice.throw()).exp()).round();
@@ -76,14 +76,14 @@ pub(super) fn write(path: &Path, table: Table, failures: u64) -> Result<()> {
     file.flush()
 }
 
-/// The first line of a file.
+/// Returns the first line of a file.
 pub(super) fn header(path: &Path) -> Result<String> {
     let mut line = String::new();
     BufReader::new(File::open(path)?).read_line(&mut line)?;
     Ok(line.trim_end().to_owned())
 }
 
-/// How the studies are to read it: every column that they know by its own name.
+/// Returns a mapping in which every known column has its own name.
 pub(super) fn mapping(table: Table, header: &str, population: u64) -> String {
     let known: Vec<&str> = table.columns().iter().map(|(name, _)| *name).collect();
     let columns: String = header

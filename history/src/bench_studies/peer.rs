@@ -1,4 +1,4 @@
-//! The peer: the same studies with pandas, in a process of its own.
+//! Peer of the studies: the same studies in pandas, in a separate process.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use super::spent::Spent;
 
 const SCRIPT: &str = include_str!("../../bench/studies.py");
 
-/// What pandas answered.
+/// Answer of pandas.
 #[derive(Debug, Deserialize)]
 pub(super) struct Answer {
     pub(super) study: String,
@@ -18,14 +18,15 @@ pub(super) struct Answer {
     pub(super) values: Vec<f64>,
 }
 
-/// How pandas holds names: as it reads them by itself, or each once, which is what tables do here.
+/// Representation of names in pandas: its default, or each stored once like the tables here.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Names {
     Texts,
     Categories,
 }
 
-/// Asks every study of a table so many times; why not, where no Python with pandas is there.
+/// Runs every study of a table `times` times; the error gives the reason if no Python with pandas
+/// is available.
 pub(super) fn ask(
     python: &Path,
     names: Names,
@@ -50,7 +51,7 @@ pub(super) fn ask(
         let problem = String::from_utf8_lossy(&ran.stderr);
         return Err(problem.lines().last().unwrap_or("python failed").to_owned());
     }
-    // It writes NaN, which is no JSON, where a number is not defined.
+    // The script writes NaN, which is not JSON, for an undefined number.
     let answers = said
         .lines()
         .map(|line| serde_json::from_str(&line.replace("NaN", "0.0")));

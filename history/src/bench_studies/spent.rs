@@ -1,4 +1,4 @@
-//! What an answer costs: the time that one waits for it, and that of all processors together.
+//! Cost of an answer: wall time and processor time.
 
 use std::iter::Sum;
 use std::time::{Duration, Instant};
@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// What an answer cost.
+/// Cost of an answer.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Spent {
     pub(super) seconds: f64,
-    /// Of this process, on all cores; it hardly depends on who else uses them.
+    /// Processor time of this process on all cores in seconds; hardly affected by other load.
     pub(super) cpu_s: f64,
 }
 
 impl Spent {
-    /// What `work` gives, and the medians of its cost over so many times, at least one.
+    /// Runs `work` `times` times, at least once; returns its result and the medians of its cost.
     pub(super) fn on<T>(times: usize, mut work: impl FnMut() -> T) -> (T, Self) {
         let (mut seconds, mut cpu_s) = (Vec::new(), Vec::new());
         loop {
@@ -45,7 +45,7 @@ fn middle(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Processor time of this process so far.
+/// Returns the processor time of this process so far.
 fn processor() -> Duration {
     let told = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(told.tv_sec.unsigned_abs(), u32::try_from(told.tv_nsec).unwrap_or(0))

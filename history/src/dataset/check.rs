@@ -1,4 +1,4 @@
-//! `dataset check`: what was read of one data set, or of each in a folder of them.
+//! `dataset check`: reads one data set, or each in a folder of several.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{Input, lost};
 
-/// What a check tells, for machines.
+/// Result of a check, as JSON.
 #[derive(Serialize)]
 struct Checked<'a> {
     source: &'static str,
@@ -27,7 +27,7 @@ struct Checked<'a> {
 }
 
 pub(super) fn run(input: &Input, format: Format) -> Result<Exit, CliError> {
-    // What cannot be listed cannot be opened either, and that is told better.
+    // A path that cannot be listed cannot be opened either, which gives the better error.
     let inside = match input.mapping.is_absent() {
         true => several(&input.path).unwrap_or_default(),
         false => Vec::new(),
@@ -95,7 +95,7 @@ fn tell(data: &Dataset) {
     for (kind, group) in &data.problems.kinds {
         out::line("");
         out::line(&format!("{kind}: {}, rows lost {}", group.count, group.rows_lost));
-        // The rest stands in the forms for machines.
+        // The other formats contain all of them.
         for problem in group.first.iter().take(3) {
             let field = if problem.field.is_empty() {
                 String::new()
@@ -108,7 +108,7 @@ fn tell(data: &Dataset) {
     }
 }
 
-/// One data set of a folder of them.
+/// Result for one data set in a folder of several.
 #[derive(Debug, Serialize)]
 struct Summary {
     folder: String,
@@ -116,9 +116,9 @@ struct Summary {
     files: usize,
     tables: BTreeMap<&'static str, u64>,
     rows_lost: u64,
-    /// How many problems of each kind.
+    /// Number of problems of each kind.
     problems: BTreeMap<&'static str, u64>,
-    /// Why it was not read.
+    /// Reason if it was not read.
     unread: Option<String>,
 }
 
@@ -134,13 +134,13 @@ const SUMMARIES: &[Column<Summary>] = &[
     ("problems", |one| counted(&one.problems)),
 ];
 
-/// Names with their counts in one line.
+/// Formats names with their counts in one line.
 fn counted(counts: &BTreeMap<&'static str, u64>) -> String {
     let each: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
     each.join(", ")
 }
 
-/// A line for each folder, read one after the other.
+/// Checks each folder in turn and prints one line for each.
 fn each(inside: &[Inside], format: Format) -> Result<Exit, CliError> {
     let summaries: Vec<Summary> = inside.iter().map(summary).collect();
     listing::print(format, &summaries, SUMMARIES);

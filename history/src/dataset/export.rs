@@ -1,4 +1,5 @@
-//! One table of a data set, or its events as evidence, to a file or to standard output.
+//! `dataset export`: writes one table of a data set, or its events as evidence, to a file or to
+//! standard output.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -11,7 +12,7 @@ use rankguard_datasets::{Error, Shape, Table};
 
 use super::{As, Input, lost};
 
-/// The events as evidence that a replay reads.
+/// Writes the events as evidence for a replay.
 pub(super) fn evidence(input: &Input, file: Option<&Path>) -> Result<Exit, CliError> {
     let data = input.open()?;
     let cannot = |problem: Error| {
@@ -39,7 +40,7 @@ fn create(path: &Path) -> Result<File, CliError> {
     })
 }
 
-/// One table.
+/// Writes one table.
 pub(super) fn table(input: &Input, table: &str, shape: As, file: Option<&Path>) -> Result<Exit, CliError> {
     let names = || Table::ALL.map(Table::name).join(", ");
     let Some(table) = Table::named(table) else {
@@ -71,7 +72,7 @@ pub(super) fn table(input: &Input, table: &str, shape: As, file: Option<&Path>) 
     Ok(lost(&data))
 }
 
-/// Standard output as the one way out that the programs share.
+/// Writer to standard output through the programs' common output function.
 struct Stdout;
 
 impl Write for Stdout {

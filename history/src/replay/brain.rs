@@ -1,4 +1,4 @@
-//! The live brain over recorded evidence: its clock is that of the log.
+//! Matcher and diagnosis of the live system over recorded evidence, with the clock of the log.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) struct Brain {
 }
 
 impl Brain {
-    /// Of this catalogue.
+    /// Creates matcher and diagnosis for a catalogue.
     pub(crate) fn new(catalogue: &Catalogue) -> Self {
         Self {
             catalogue: catalogue.clone(),
@@ -32,7 +32,7 @@ impl Brain {
         }
     }
 
-    /// Another brain of the same catalogue that has seen nothing; it shares the matcher.
+    /// Creates another instance of the same catalogue without state; it shares the matcher.
     pub(super) fn twin(&self) -> Self {
         Self {
             catalogue: self.catalogue.clone(),
@@ -56,7 +56,7 @@ impl Brain {
         self.matcher.marks(source, text)
     }
 
-    /// One item that this brain's catalogue marks.
+    /// Processes one item that this catalogue classifies.
     pub(super) fn take(&mut self, item: &Item, which: usize, tally: &mut Tally) {
         let id = EvidenceId {
             node: item.node.clone(),
@@ -71,7 +71,7 @@ impl Brain {
         self.observe(&evidence, |concluded, now| tally.conclude(which, concluded, now));
     }
 
-    /// Takes evidence in, after everything that was due before it.
+    /// Processes evidence, after everything that is due before it.
     pub(crate) fn observe(&mut self, evidence: &Evidence, mut each: impl FnMut(&Concluded, Timestamp)) {
         self.taken += 1;
         self.until(evidence.at, &mut each);
@@ -86,7 +86,7 @@ impl Brain {
         }
     }
 
-    /// Concludes what is due up to a moment, each at its own.
+    /// Concludes cases that are due up to a moment, each at its own time.
     fn until(&mut self, moment: Timestamp, each: &mut impl FnMut(&Concluded, Timestamp)) {
         while let Some(due) = self.diagnosis.due().filter(|due| *due <= moment) {
             self.now = self.now.max(due);
@@ -96,20 +96,20 @@ impl Brain {
         }
     }
 
-    /// The log is over; what is open is concluded when its time comes.
+    /// Concludes all open cases at the end of the log, each at its own time.
     pub(super) fn finish(&mut self, which: usize, tally: &mut Tally) {
         self.until(Timestamp(i64::MAX), &mut |concluded, now| {
             tally.conclude(which, concluded, now)
         });
     }
 
-    /// The same for whoever only counts.
+    /// Concludes all open cases and passes each to `each`.
     pub(crate) fn finish_with(&mut self, mut each: impl FnMut(&Concluded, Timestamp)) {
         self.until(Timestamp(i64::MAX), &mut each);
     }
 }
 
-/// The node that a made-up line comes from.
+/// Returns the node of a generated line.
 pub(crate) fn node(number: u64) -> NodeId {
     NodeId::from(format!("node-{number}"))
 }

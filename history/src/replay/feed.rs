@@ -1,4 +1,4 @@
-//! One log as a stream of marked lines, each with its moment, its node and what somebody says that it means.
+//! Log as a stream of classified lines, each with its time, its node and its label, if any.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,21 +15,21 @@ use super::labels::Labels;
 use super::lines::Lines;
 use super::tally::Tally;
 
-/// How lines are written.
+/// Format of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// `TIME LOCATION RAS FACILITY SEVERITY TEXT`: every line is an alert.
     BlueGene,
     /// `LABEL EPOCH DATE LOCATION TIME LOCATION RAS ...`: `-` is no alert.
     Labelled,
-    /// Anything.
+    /// Any other format.
     Plain,
 }
 
-/// One log while it is read.
+/// Log that is being read.
 pub(super) struct Feed {
     name: String,
-    /// As the path tells.
+    /// Node from the path.
     node: Option<NodeId>,
     rank: Option<Rank>,
     clock: LineClock,
@@ -44,7 +44,8 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Looks at the first lines. `whole` reads plain logs with all that live triage knows of lines that belong together.
+    /// Opens a log and recognises its format from the first lines. `whole` reads plain logs with all of live triage's
+    /// rules for lines that belong together.
     pub(super) fn open(
         log: &FoundLog,
         newest: Option<Timestamp>,
@@ -82,7 +83,7 @@ impl Feed {
         };
         let rank = guess::rank(&log.root, path);
         let stream = Stream { source, rank, clock };
-        // Labels belong to lines, so labelled logs are judged line by line.
+        // Labels apply to single lines, so labelled logs are classified line by line.
         let grouped = form == Form::Plain && whole && labels.is_none();
         Ok(Self {
             name: path.display().to_string(),
@@ -100,7 +101,7 @@ impl Feed {
         })
     }
 
-    /// The next item; lines that nobody marks are counted only.
+    /// Returns the next item; unclassified lines are only counted.
     pub(super) fn next(&mut self, brains: &[Brain], tally: &mut Tally) -> Option<Item> {
         let mut bytes = Vec::new();
         loop {
@@ -155,13 +156,13 @@ impl Feed {
         });
     }
 
-    /// The node that a path or a line names; else the file stands for it.
+    /// Returns the node named by the path or the line, otherwise the file name.
     fn node_of(&self, host: Option<&str>) -> NodeId {
         let named = self.node.clone().or_else(|| host.map(NodeId::from));
         named.unwrap_or_else(|| NodeId::from(self.name.clone()))
     }
 
-    /// Clocks of logs go back at times; the brain's does not.
+    /// Clocks of logs may go back; the diagnosis clock does not.
     fn advance(&mut self, to: Option<Timestamp>, tally: &mut Tally) {
         match to {
             Some(to) if to < self.at => tally.back += 1,
@@ -170,7 +171,7 @@ impl Feed {
         }
     }
 
-    /// One line by itself, by every catalogue.
+    /// Classifies one line by every catalogue.
     fn judge(&mut self, raw: &str, brains: &[Brain], tally: &mut Tally) {
         let cleaned = clean(raw);
         let (at, node, text, label) = match self.form {
@@ -219,7 +220,7 @@ impl Feed {
         });
     }
 
-    /// Says what was cut.
+    /// Reports truncated lines.
     pub(super) fn finish(self, tally: &mut Tally) {
         let cut = self.lines.cut();
         if cut > 0 {
@@ -231,7 +232,7 @@ impl Feed {
     }
 }
 
-/// The newest moment that the heads of some logs tell with a year.
+/// Returns the newest time with a year in the first lines of some logs.
 pub(super) fn newest_moment(logs: &[FoundLog]) -> Option<Timestamp> {
     let moments = logs.iter().filter_map(|log| {
         let mut lines = Lines::open(&log.path).ok()?;
@@ -246,7 +247,7 @@ pub(super) fn newest_moment(logs: &[FoundLog]) -> Option<Timestamp> {
     moments.max()
 }
 
-/// Moment, location, text and label of a line of Blue Gene/L.
+/// Parses time, location, text and label of a Blue Gene/L line.
 fn ras(line: &str, form: Form) -> Option<(Timestamp, &str, &str, Option<&str>)> {
     let mut words = line.splitn(if form == Form::BlueGene { 6 } else { 10 }, ' ');
     let label = match form {
@@ -263,7 +264,7 @@ fn ras(line: &str, form: Form) -> Option<(Timestamp, &str, &str, Option<&str>)> 
     Some((at, node, text, label))
 }
 
-/// `2005-06-05-01.55.06.697467`, a wall clock without zone, counted as UTC.
+/// Parses `2005-06-05-01.55.06.697467`, a wall clock without zone, as UTC.
 fn blue_gene(text: &str) -> Option<Timestamp> {
     let number = |range: std::ops::Range<usize>| text.get(range)?.parse::<i64>().ok();
     if text.len() != 26 || text.as_bytes().get(10) != Some(&b'-') {

@@ -1,14 +1,14 @@
-//! What there is to replay, told by what files hold and are called.
+//! Inputs of a replay, recognised by content and name.
 
 use std::path::{Path, PathBuf};
 
 use super::tally::Tally;
 use super::{recorded, records};
 
-/// Files that are read side by side.
+/// Maximum number of files that are read in parallel.
 const FILES: usize = 256;
 
-/// What there is to replay, in the order of its names.
+/// Inputs of a replay, sorted by name.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) cases: Vec<PathBuf>,
@@ -17,16 +17,16 @@ pub(super) struct Found {
     pub(super) logs: Vec<FoundLog>,
 }
 
-/// A log, below the path that was asked for: names between the two may tell its node and rank.
+/// Log below a given path: the names between the two may contain its node and rank.
 pub(super) struct FoundLog {
     pub(super) root: PathBuf,
     pub(super) path: PathBuf,
 }
 
-/// Folders deeper than this are not entered.
+/// Maximum folder depth.
 const DEPTH: usize = 16;
 
-/// Logs in a folder and in the folders in it, in the order of their names. Links are not followed.
+/// Finds logs in a folder and its subfolders, sorted by name. Links are not followed.
 fn logs_below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, tally: &mut Tally) {
     let entries = match std::fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>()) {
         Ok(entries) => entries,
@@ -49,7 +49,7 @@ fn logs_below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, tally: &mut
 }
 
 impl Found {
-    /// Looks at paths, and at what folders hold; journals that were named as such are taken for what they are called.
+    /// Classifies paths and the contents of folders; paths given as journals are accepted as such.
     pub(super) fn below(paths: &[PathBuf], journals: &[PathBuf], tally: &mut Tally) -> Self {
         let mut all = Self {
             journals: journals.to_vec(),
@@ -88,7 +88,7 @@ impl Found {
     }
 }
 
-/// Documents and tables lie beside logs and are none.
+/// Returns true for log names: documents and tables may be in the same folder.
 fn is_log(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
     let name = [".gz", ".zst"]
@@ -96,12 +96,12 @@ fn is_log(path: &Path) -> bool {
         .find_map(|end| name.strip_suffix(end))
         .unwrap_or(&name);
     let has_ending = [".log", ".jsonl", ".out", ".err"].iter().any(|end| name.ends_with(end));
-    // As system loggers call their files, which have no ending, or a number where they were put aside.
+    // Names of system logs, without ending, or with a number after rotation.
     let system = ["syslog", "messages", "dmesg", "kern", "kmsg", "journal"];
     has_ending || system.contains(&name.split('.').next().unwrap_or(name))
 }
 
-/// Blue Gene/L's folder holds the same events four times: only the file with all of them is history.
+/// Selects one of Blue Gene/L's files, which contain the same events four times: the one with all of them.
 fn reductions(files: &mut Vec<PathBuf>, tally: &mut Tally) {
     let named = |path: &Path, wanted: &str| {
         path.file_name()

@@ -1,7 +1,7 @@
-//! Evidence into a running controller, over the protocol of agents, as a source that says what it is.
+//! Sending of evidence to a running controller over the agent protocol, as a source that declares itself a replay.
 //!
-//! A controller that runs a live cluster refuses such a source, and this side sends nothing to a controller that does not
-//! say that it takes replays only. Every mark carries the field `replayed`; the cases are marked by the controller.
+//! A controller of a live cluster refuses such a source, and this side sends nothing unless the controller declares
+//! that it accepts replays only. Every classification carries the field `replayed`; the controller marks the cases.
 
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -21,16 +21,16 @@ use tonic::{Request, Streaming};
 
 use super::item::Item;
 
-/// The node that replayed evidence comes from; what it is about keeps its own.
+/// Node id of the sender; the evidence retains its own nodes.
 const SOURCE: &str = "replay";
-/// Pieces of evidence that travel together, and those that may be on their way without an answer.
+/// Maximum pieces of evidence in a batch, and without acknowledgement.
 const BATCH: usize = 512;
 const WINDOW: u64 = 16_384;
-/// Longest wait for a connection, and for an answer.
+/// Deadlines of the connection and of a reply.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-/// A controller that is being fed.
+/// Session with a controller that receives the replay.
 pub(super) struct Into {
     address: String,
     next: Sequence,
@@ -41,7 +41,6 @@ pub(super) struct Into {
 }
 
 impl Into {
-    /// Opens a session.
     pub(super) fn open(address: &str) -> Result<Self, CliError> {
         let (batches, waiting) = mpsc::channel(4);
         let (ready, begun) = std::sync::mpsc::channel();
@@ -64,7 +63,7 @@ impl Into {
         }
     }
 
-    /// Sends what the first catalogue makes of an item.
+    /// Sends an item as classified by the first catalogue.
     pub(super) fn take(&mut self, item: &Item) -> Result<(), CliError> {
         let id = EvidenceId {
             node: NodeId::from(SOURCE),
@@ -86,7 +85,7 @@ impl Into {
         }
     }
 
-    /// Sends what is gathered.
+    /// Sends the collected batch.
     pub(super) fn flush(&mut self) -> Result<(), CliError> {
         if self.batch.is_empty() || self.batches.blocking_send(std::mem::take(&mut self.batch)).is_ok() {
             return Ok(());
@@ -97,7 +96,7 @@ impl Into {
         ))
     }
 
-    /// Waits until everything is in the controller's journal; gives how much was sent.
+    /// Waits until everything is in the controller's journal; returns the number of pieces sent.
     pub(super) fn finish(mut self) -> Result<u64, CliError> {
         let flushed = self.flush();
         let Self {
@@ -133,7 +132,7 @@ fn failure(address: &str, ended: Ended) -> CliError {
     .because(std::io::Error::other(why))
 }
 
-/// The session, from its beginning until all is acknowledged.
+/// Runs the session until all evidence is acknowledged.
 async fn feed(
     address: &str,
     mut batches: mpsc::Receiver<Vec<v1::Evidence>>,
@@ -164,7 +163,7 @@ async fn feed(
     let mut down = answer.into_inner();
     let mut acknowledged = next_ack(&mut down).await?;
     let mut sent = acknowledged;
-    // Whoever waits for this may have gone.
+    // The receiver may have been dropped.
     let _ = ready.send(acknowledged);
     while let Some(evidence) = batches.recv().await {
         sent += evidence.len() as u64;
@@ -180,7 +179,7 @@ async fn feed(
     Ok(())
 }
 
-/// What the controller has in its journal, as soon as it says so again.
+/// Waits for the next acknowledgement; returns the last journalled sequence number.
 async fn next_ack(down: &mut Streaming<v1::ToAgent>) -> Result<u64, String> {
     loop {
         let message = timeout(ANSWER_LIMIT, down.message()).await;

@@ -1,13 +1,13 @@
-//! One thing that was recorded, with what each catalogue says of it.
+//! Recorded observation with its classification by each catalogue.
 
 use rankguard_model::{
     Body, Device, Entity, Evidence, EvidenceId, Generation, JobId, Mark, NodeId, Rank, Source, Timestamp,
 };
 
-/// The job that logs without a cluster belong to.
+/// Job of logs without a cluster.
 const JOB: &str = "job";
 
-/// Something that at least one catalogue marks, or that was recorded as evidence.
+/// Observation that at least one catalogue classifies, or that was recorded as evidence.
 #[derive(Debug, Clone)]
 pub(super) struct Item {
     pub(super) at: Timestamp,
@@ -17,14 +17,15 @@ pub(super) struct Item {
     pub(super) device: Option<Device>,
     pub(super) text: String,
     pub(super) repeats: u32,
-    /// What each catalogue says, best first.
+    /// Classifications by each catalogue, best first.
     pub(super) marks: Vec<Vec<Mark>>,
-    /// The evidence as it was recorded, where it was.
+    /// Original evidence, if it was recorded.
     pub(super) recorded: Option<Box<Evidence>>,
 }
 
 impl Item {
-    /// As evidence with the marks of one catalogue; nothing where it means nothing to it.
+    /// Returns the observation as evidence with the classifications of one catalogue; `None` if
+    /// that catalogue has none.
     pub(super) fn evidence(&self, which: usize, id: EvidenceId) -> Option<Evidence> {
         let marks = self.marks.get(which)?;
         if let Some(recorded) = &self.recorded {

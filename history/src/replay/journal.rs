@@ -1,4 +1,5 @@
-//! A controller's journal through the whole brain: jobs, nodes and waits are those that it recorded.
+//! Replay of a controller's journal through the whole decision core, with the recorded jobs, nodes and
+//! timers.
 
 use std::path::Path;
 
@@ -9,16 +10,17 @@ use super::brain::Brain;
 use super::recorded::{STILL_WRITTEN, marks};
 use super::tally::Tally;
 
-/// Plays a journal under every catalogue. `given`: the first one is not the built-in one.
+/// Replays a journal with every catalogue. `given` is true if the first one is not the built-in one.
 pub(super) fn replay(path: &Path, brains: &[Brain], given: bool, tally: &mut Tally) -> Result<(), CliError> {
     if rankguard_journal::in_use(path) {
         tally.problem(format!("{}: {STILL_WRITTEN}", path.display()));
     }
-    // What a controller writes meanwhile is for no catalogue: all of them see the same.
+    // Entries written meanwhile are ignored, so that all catalogues read the same ones.
     let mut most = u64::MAX;
     for (which, brain) in brains.iter().enumerate() {
         let changed = given || which > 0;
-        // The brain's state lives as long as the program, and so do the one or two catalogues of a replay.
+        // The core's state needs a static reference, and a replay has only one or two catalogues, so the
+        // leak is bounded.
         let catalogue = changed.then(|| &*Box::leak(Box::new(brain.catalogue().clone())));
         let matcher = brain.matcher();
         let first = brains[0].matcher();

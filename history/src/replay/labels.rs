@@ -1,4 +1,4 @@
-//! What the lines of a log mean, as somebody has said.
+//! Labels of the lines of a log.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -6,10 +6,10 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Most labels of a file.
+/// Maximum number of labels of a file.
 const LABELS: usize = 50_000_000;
 
-/// What lines mean, by number from 1. A line that is not there means nothing.
+/// Labels by line number from 1. A line without an entry has none.
 #[derive(Debug, Clone)]
 pub(super) struct Labels(Arc<BTreeMap<u64, String>>);
 

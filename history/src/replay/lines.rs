@@ -1,14 +1,14 @@
-//! The lines of a file, unpacked where it is packed; no line is held beyond its bound.
+//! Lines of a file, decompressed if necessary, with a limit on line length.
 
 use std::io::{self, BufRead};
 use std::path::Path;
 
 use memchr::memchr;
 
-/// Bytes of a line that are kept; the rest of a longer one is passed over.
+/// Maximum bytes of a line that are read; the rest is skipped.
 pub(super) const LINE_BYTES: usize = 1 << 20;
 
-/// A file as lines.
+/// Reader of a file by lines.
 pub(super) struct Lines {
     reader: Box<dyn BufRead>,
     number: u64,
@@ -21,7 +21,7 @@ impl Lines {
         Ok(Self::of(rankguard_datasets::unpacked(path)?))
     }
 
-    /// Lines of anything.
+    /// Reads lines from any reader.
     pub(super) fn of(reader: Box<dyn BufRead>) -> Self {
         Self {
             reader,
@@ -30,22 +30,22 @@ impl Lines {
         }
     }
 
-    /// What comes next, as much as is at hand; nothing is taken.
+    /// Returns buffered bytes without consuming them.
     pub(super) fn peek(&mut self) -> io::Result<&[u8]> {
         self.reader.fill_buf()
     }
 
-    /// The number of the line that was read last, from 1.
+    /// Returns the number of the last line, from 1.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Lines of which the end was passed over.
+    /// Returns the number of truncated lines.
     pub(super) fn cut(&self) -> u64 {
         self.cut
     }
 
-    /// The next line without its end; false at the end of the file.
+    /// Reads the next line without its end; returns false at the end of the file.
     pub(super) fn next(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
         line.clear();
         let (mut any, mut cut) = (false, false);

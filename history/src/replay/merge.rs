@@ -1,4 +1,4 @@
-//! Several recordings as one, in order of time.
+//! Merge of several recordings in order of time.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::item::Item;
 use super::recorded::Recorded;
 use super::tally::Tally;
 
-/// Something that gives items in order of time.
+/// Source of items in order of time.
 pub(super) enum Stream {
     Log(Box<Feed>),
     Recorded(Recorded),
@@ -25,18 +25,18 @@ impl Stream {
     }
 }
 
-/// Items of all streams in order of time; of equal times the first stream goes first.
+/// Merges the items of all streams in order of time; ties go to the first stream.
 pub(super) struct Merge {
     pub(super) streams: Vec<Stream>,
-    /// The first catalogue is not the built-in one.
+    /// True if the first catalogue is not the built-in one.
     pub(super) given: bool,
-    /// How many times faster than it happened.
+    /// Speed factor relative to recorded time.
     pub(super) speed: f64,
     pub(super) begun: Instant,
 }
 
 impl Merge {
-    /// Gives every item to `take`, with how long to wait before it is due.
+    /// Passes every item to `take`, with the wait until it is due.
     pub(super) fn run(
         &mut self,
         brains: &[Brain],

@@ -1,4 +1,4 @@
-//! The replay for people and for machines.
+//! Output of a replay as text or JSON.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::tally::{Binary, CaseLine, Difference, Tally};
 
-/// One class.
+/// Number of cases of one class.
 #[derive(Debug, Serialize)]
 struct ClassLine {
     class: String,
@@ -17,7 +17,7 @@ struct ClassLine {
     against: Option<u64>,
 }
 
-/// What a label was called.
+/// Number of cases of one label with one class.
 #[derive(Debug, Serialize)]
 struct Cell {
     label: String,
@@ -34,7 +34,7 @@ struct Agreement {
     recall: Option<f64>,
 }
 
-/// All of it, for machines.
+/// Whole result, as JSON.
 #[derive(Debug, Serialize)]
 struct Document {
     lines: u64,

@@ -1,4 +1,4 @@
-//! Evidence as it was recorded: a file with one piece a line (JSON), or a controller's journal.
+//! Recorded evidence: a file with one piece a line (JSON), or a controller's journal.
 
 use std::io;
 use std::path::Path;
@@ -14,20 +14,20 @@ use super::item::Item;
 use super::lines::Lines;
 use super::tally::Tally;
 
-/// Pieces that the journal's reader is ahead.
+/// Maximum number of pieces that the journal's reader reads ahead.
 const AHEAD: usize = 4_096;
 
-/// Said of a journal whose controller runs.
+/// Note on a journal with a running controller.
 pub(super) const STILL_WRITTEN: &str = "its controller runs: read up to the entry that was the last one just now";
 
-/// Whether a file's first line is a piece of evidence.
+/// Returns true if a file's first line is evidence.
 pub(super) fn holds_evidence(path: &Path) -> bool {
     let mut line = Vec::new();
     let first = Lines::open(path).and_then(|mut lines| lines.next(&mut line));
     first.is_ok() && serde_json::from_slice::<Evidence>(&line).is_ok()
 }
 
-/// One recording while it is read.
+/// Recording that is being read.
 pub(super) struct Recorded {
     name: String,
     from: From,
@@ -37,7 +37,7 @@ pub(super) struct Recorded {
 
 enum From {
     Lines(Lines),
-    /// The journal gives its entries by turns, so its reader has a thread of its own.
+    /// The journal passes entries to a callback, so its reader runs on a separate thread.
     Journal(Receiver<Result<Evidence, String>>),
 }
 
@@ -46,7 +46,7 @@ impl Recorded {
         Ok(Self::new(path, From::Lines(Lines::open(path)?)))
     }
 
-    /// One that can be opened; what is wrong behind its beginning is told when it is met.
+    /// Opens a journal; damage after its start is reported when it is reached.
     pub(super) fn of_journal(path: &Path, tally: &mut Tally) -> Result<Self, String> {
         rankguard_journal::policy(path).map_err(|problem| with_causes(&problem))?;
         if rankguard_journal::in_use(path) {
@@ -55,7 +55,7 @@ impl Recorded {
         let (give, take) = sync_channel(AHEAD);
         let name = path.to_owned();
         thread::spawn(move || {
-            // Whoever replays may have ended; then nobody wants the rest.
+            // Stops when the receiver was dropped.
             let read = rankguard_journal::evidence(&name, |entry| {
                 give.send(entry.map_err(|problem| problem.to_string())).is_ok()
             });
@@ -75,7 +75,8 @@ impl Recorded {
         }
     }
 
-    /// The next item; lines that nobody marks are counted only. `given`: the first catalogue is not the built-in one.
+    /// Returns the next item; unclassified lines are only counted. `given` is true if the first catalogue is not the
+    /// built-in one.
     pub(super) fn next(&mut self, brains: &[Brain], given: bool, tally: &mut Tally) -> Option<Item> {
         loop {
             let evidence = self.piece(tally)?;
@@ -139,8 +140,9 @@ impl Recorded {
     }
 }
 
-/// What a catalogue says of a piece of evidence. Recorded marks stand, since whoever recorded them saw the lines around
-/// it, too; under another catalogue than the built-in one (`changed`) a line that it calls otherwise is marked anew.
+/// Returns a catalogue's classifications of evidence. Recorded ones are retained, because the recorder had the
+/// surrounding lines; under a catalogue other than the built-in one (`changed`) a line with another class is classified
+/// again.
 pub(super) fn marks(evidence: &Evidence, matcher: &Matcher, changed: bool) -> Vec<Mark> {
     let Body::Line { text, .. } = &evidence.body else {
         return evidence.marks.clone();

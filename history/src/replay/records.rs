@@ -1,4 +1,4 @@
-//! Files of cases: JSON lines that hold the streams of one case each, and at times its answer.
+//! Files of cases: JSON lines that hold the streams of one case each, and optionally its label.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -10,21 +10,21 @@ use serde::Deserialize;
 use super::brain::Brain;
 use super::tally::Tally;
 
-/// Longest line of a case.
+/// Maximum size in bytes of the line of a case.
 const CASE_BYTES: u64 = 64 << 20;
 
-/// What somebody says of a case. Everything else in its line is read by the engine, which never sees this.
+/// Label of a case. The engine reads everything else in the line, but never the label.
 #[derive(Deserialize)]
 struct Answer {
     label: Option<String>,
 }
 
-/// Whether a file holds cases: its name says JSON lines.
+/// Returns true if a file name has the extension of JSON lines.
 pub(super) fn holds_cases(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "jsonl")
 }
 
-/// Classifies every case by each catalogue and compares it with its answer.
+/// Classifies every case by each catalogue and compares it with its label.
 pub(super) fn replay(path: &Path, brains: &[Brain], tally: &mut Tally) {
     let mut reader = match File::open(path) {
         Ok(file) => BufReader::new(file),

@@ -1,4 +1,4 @@
-//! What came of a replay: cases, agreement with labels, delays, differences between catalogues.
+//! Statistics of a replay: cases, agreement with labels, delays, differences between catalogues.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use super::item::Item;
 /// Counts by name.
 pub(super) type Counts = BTreeMap<String, u64>;
 
-/// Problems that are kept; more are counted.
+/// Maximum number of problems that are retained; further ones are counted.
 const PROBLEMS: usize = 200;
 
-/// A case as it is listed.
+/// Case in the list.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct CaseLine {
-    /// When it began, seconds of the log's clock.
+    /// Start in seconds of the log's clock.
     pub(super) first_s: f64,
-    /// From its beginning until it was concluded, seconds of the log's clock.
+    /// Time from its start to its conclusion in seconds of the log's clock.
     pub(super) delay_s: f64,
     pub(super) class: String,
     pub(super) blamed: String,
@@ -29,7 +29,7 @@ pub(super) struct CaseLine {
     pub(super) headline: String,
 }
 
-/// Agreement with labels that say failure or none.
+/// Agreement with labels of failure or no failure.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Binary {
     pub(super) true_positive: u64,
@@ -50,7 +50,7 @@ impl Binary {
     }
 }
 
-/// Another class of the same line.
+/// Lines with different classes under the two catalogues.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Difference {
     pub(super) before: String,
@@ -59,11 +59,12 @@ pub(super) struct Difference {
     pub(super) example: String,
 }
 
-/// Everything that is counted.
+/// Statistics of one replay.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
     pub(super) lines: u64,
-    /// Lines that go back in time, have no clock, or are not of the form of their log.
+    /// Number of lines that go back in time, have no clock, or do not match the format of their
+    /// log.
     pub(super) back: u64,
     pub(super) untimed: u64,
     pub(super) odd: u64,
@@ -76,11 +77,11 @@ pub(super) struct Tally {
     delays: BTreeMap<u64, u64>,
     pub(super) lines_judged: Binary,
     pub(super) lines_by_label: BTreeMap<(String, String), u64>,
-    /// Labelled cases: (label, class) and how often.
+    /// Number of labelled cases by (label, class).
     pub(super) confusion: BTreeMap<(String, String), u64>,
     pub(super) cases_judged: Binary,
     pub(super) named_right: u64,
-    /// The same under the other catalogue.
+    /// Agreement under the second catalogue.
     pub(super) against_judged: Binary,
     pub(super) against_right: u64,
     pub(super) differences: BTreeMap<(String, String), Difference>,
@@ -88,7 +89,7 @@ pub(super) struct Tally {
     more_problems: u64,
 }
 
-/// Whether marks say that something failed.
+/// Returns true if a classification indicates a failure.
 fn alarming(marks: &[Mark]) -> bool {
     marks.iter().any(|mark| mark.role != Role::Noise)
 }
@@ -116,7 +117,7 @@ impl Tally {
             .unwrap_or_else(|| "there is no log".to_owned())
     }
 
-    /// Problems, and how many more there are.
+    /// Returns the problems, and the number of others.
     pub(super) fn told(&self) -> Vec<String> {
         let mut told = self.problems.clone();
         for (count, what) in [
@@ -135,7 +136,7 @@ impl Tally {
         told
     }
 
-    /// A labelled line and what the first catalogue says of it.
+    /// Counts a labelled line and its classification by the first catalogue.
     pub(super) fn judge(&mut self, label: Option<&str>, marks: &[Mark]) {
         let said = alarming(marks);
         count(&mut self.lines_judged, label.is_some(), said);
@@ -145,20 +146,20 @@ impl Tally {
         }
     }
 
-    /// A labelled case and its verdict.
+    /// Counts a labelled case and its verdict.
     pub(super) fn judge_case(&mut self, label: &str, class: &str) {
         count(&mut self.cases_judged, label != "none", class != "none");
         self.named_right += u64::from(label == class);
         *self.confusion.entry((label.to_owned(), class.to_owned())).or_default() += 1;
     }
 
-    /// The same case under the other catalogue.
+    /// Counts the same case under the second catalogue.
     pub(super) fn judge_case_against(&mut self, label: &str, class: &str) {
         count(&mut self.against_judged, label != "none", class != "none");
         self.against_right += u64::from(label == class);
     }
 
-    /// A case that a journal tells, concluded by the whole brain.
+    /// Counts a case of a journal that the whole decision core concluded.
     pub(super) fn settled(&mut self, which: usize, case: &Case) {
         let class = case.verdict.class.to_string();
         *self.classes[which].entry(class.clone()).or_default() += 1;
@@ -209,13 +210,13 @@ impl Tally {
         });
     }
 
-    /// Counts what two catalogues call differently.
+    /// Counts an item with different classes under the two catalogues.
     pub(super) fn differ(&mut self, item: &Item) {
         let [before, after] = &item.marks[..] else { return };
         self.differ_in(top(before), top(after), &item.text);
     }
 
-    /// Counts something that two catalogues call differently.
+    /// Counts an example with different classes under the two catalogues.
     pub(super) fn differ_in(&mut self, before: String, after: String, example: &str) {
         if before == after {
             return;
@@ -234,7 +235,7 @@ impl Tally {
         self.classes[0].values().sum()
     }
 
-    /// The delay that this share of cases does not exceed, seconds, to a tenth.
+    /// Returns the delay in seconds, to a tenth, that this share of cases does not exceed.
     pub(super) fn delay(&self, share: f64) -> Option<f64> {
         let all: u64 = self.delays.values().sum();
         let wanted = ((all as f64 * share).ceil() as u64).max(1);

@@ -1,4 +1,4 @@
-//! Words of `rankguard simulate`.
+//! Arguments of `rankguard simulate`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,120 +12,118 @@ use serde::Serialize;
 use super::calibrate::CalibrateArgs;
 use crate::input::Mapping;
 
-/// Mean repair of made-up failures where nobody says another one, seconds.
+/// Default mean repair time of generated failures in seconds.
 pub(super) const REPAIR_S: f64 = 14_400.0;
 
-/// Besides comparing policies.
+/// Subcommands of `rankguard simulate`.
 #[derive(Debug, Clone, Subcommand)]
 pub(super) enum Action {
-    /// Sharpen published failure rates with a cluster's own record, as a fragment of the controller's configuration
+    /// Calibrate published failure rates with a cluster's own record; writes a fragment of the controller's
+    /// configuration
     Calibrate(CalibrateArgs),
 }
 
-/// `simulate`.
+/// Arguments of `rankguard simulate`.
 #[derive(Debug, Clone, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["data", "synthetic"]))]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct SimulateArgs {
-    /// Something else than a comparison.
     #[command(subcommand)]
     pub(super) action: Option<Action>,
-    /// A data set with failures or capacity (`rankguard dataset ls`)
+    /// Data set with failures or capacity (`rankguard dataset ls`)
     #[arg(long, value_name = "PATH")]
     pub(super) data: Option<PathBuf>,
-    /// How to read it.
     #[command(flatten)]
     pub(super) mapping: Mapping,
-    /// Made-up failures of jobs of these sizes instead
+    /// Generate failures for jobs of these sizes in GPUs, instead of a data set
     #[arg(long, value_name = "GPUS", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub(super) synthetic: Vec<u32>,
-    /// Policies: fixed:SECONDS, young, daly, exact, multi-level, adaptive, checkfreq[:SHARE], scr[:SHARE], oracle; all
-    /// when none is named
+    /// Policies: fixed:SECONDS, young, daly, exact, multi-level, adaptive, checkfreq[:SHARE], scr[:SHARE], oracle;
+    /// default: all
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     pub(super) policy: Vec<Policy>,
-    /// Nodes of the job; those of the trace less the spares if absent
+    /// Nodes of the job; default: those of the trace less the spares
     #[arg(long, value_name = "NODES", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub(super) nodes: Vec<u32>,
-    /// Nodes that stand by; as many as the planner asks for if absent
+    /// Spare nodes; default: as many as the planner requests
     #[arg(long, value_name = "NODES", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub(super) spares: Vec<u32>,
-    /// Whether the job goes on with fewer nodes: off, or how many come and go together
+    /// Elastic operation with fewer nodes: off, or the number of nodes added or removed together
     #[arg(long, value_name = "off|NODES", value_delimiter = ',')]
     pub(super) elastic: Vec<ElasticArg>,
-    /// Where copies in the memory of other nodes are
+    /// Placement of copies in the memory of other nodes
     #[arg(long, value_name = "WHERE", value_delimiter = ',')]
     pub(super) copies: Vec<CopiesArg>,
-    /// Nodes that one switch or power supply takes with it
+    /// Nodes that fail together with one switch or power supply
     #[arg(long, value_name = "NODES", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(super) domain: u32,
-    /// A tier: NAME:BLOCKING:LATENCY:RESTORE:process|peers|all, seconds; cheapest first, the last one survives all
+    /// Tier: NAME:BLOCKING:LATENCY:RESTORE:process|peers|all, seconds; cheapest first, the last one survives all
     #[arg(long = "tier", value_name = "TIER", conflicts_with = "case")]
     pub(super) tier: Vec<TierArg>,
-    /// A job that was published: bloom (step 105 s, 40 s for an image, one tier)
+    /// Published job: bloom (step 105 s, 40 s for a checkpoint, one tier)
     #[arg(long, value_name = "CASE")]
     pub(super) case: Option<Case>,
-    /// Length of a step, seconds
+    /// Length of a step in seconds
     #[arg(long, value_name = "SECONDS", value_parser = above_zero)]
     pub(super) step: Option<f64>,
-    /// From a failure until it is noticed, seconds
+    /// Time from a failure to its detection in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds)]
     pub(super) detect: f64,
-    /// Starting the ranks again, seconds
+    /// Time to restart the ranks in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = seconds)]
     pub(super) restart: f64,
-    /// Changing the number of nodes, seconds
+    /// Time to change the number of nodes in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     pub(super) reshard: f64,
-    /// How long a node is away where the data do not tell, seconds; the mean of made-up ones (4 h if absent)
+    /// Repair time of a node in seconds, if the data lacks it; mean of generated ones (default 4 h)
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(super) repair: Option<f64>,
-    /// Nodes that were watched, failed or not, where the data do not tell
+    /// Number of observed nodes, failed or not, if the data lacks it
     #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub(super) population: Option<u32>,
-    /// One system of a data set that has several
+    /// System of a data set that has several
     #[arg(long, value_name = "NAME")]
     pub(super) system: Option<String>,
-    /// One zone of a data set of capacity
+    /// Zone of a capacity data set
     #[arg(long, value_name = "NAME")]
     pub(super) zone: Option<String>,
-    /// Classes that count as failures; all if absent
+    /// Classes that count as failures; default: all
     #[arg(long = "class", value_name = "CLASS", value_delimiter = ',')]
     pub(super) classes: Vec<String>,
     /// GPUs of a node
     #[arg(long, value_name = "GPUS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1_024))]
     pub(super) gpus_per_node: u32,
-    /// Published failure rate that made-up failures follow and the adaptive policy begins with
+    /// Published failure rate for generated failures and for the prior of the adaptive policy
     #[arg(long, value_name = "PRIOR", default_value = "meta-rsc-1")]
     pub(super) prior: String,
-    /// Failures a node-hour instead of the published ones
+    /// Failures a node-hour, instead of the published rate
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     pub(super) rate: Option<f64>,
-    /// Weibull shape of made-up times between failures; 1 is exponential
+    /// Weibull shape of generated times between failures; 1 is exponential
     #[arg(long, value_name = "SHAPE", default_value_t = 1.0, value_parser = shape)]
     pub(super) shape: f64,
-    /// Length of made-up traces, days
+    /// Length of generated traces in days
     #[arg(long, value_name = "DAYS", default_value_t = 30.0, value_parser = days)]
     pub(super) days: f64,
-    /// Runs of each policy, each with other nodes and another beginning
+    /// Runs of each policy, each with other nodes and another start
     #[arg(long, value_name = "COUNT", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(super) replicates: u32,
-    /// Where chance begins
+    /// Seed of the random generator
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub(super) seed: u64,
-    /// A picture of the comparison, as SVG or PNG
+    /// Write a picture of the comparison, as SVG or PNG
     #[arg(long, value_name = "FILE.svg|FILE.png")]
     pub(super) plot: Option<PathBuf>,
-    /// How to print.
     #[command(flatten)]
     pub(super) format: FormatArgs,
 }
 
-/// Whether a job goes on with fewer nodes.
+/// Elastic operation of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ElasticArg {
-    /// It waits for all of them.
+    /// The job waits for all its nodes.
     Off,
-    /// So many come and go together.
+    /// This number of nodes is added or removed together.
     Unit(u32),
 }
 
@@ -141,7 +139,7 @@ impl FromStr for ElasticArg {
     }
 }
 
-/// Where copies in memory are.
+/// Placement of copies in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum CopiesArg {
@@ -151,14 +149,13 @@ pub(super) enum CopiesArg {
     Spread,
 }
 
-/// A job that was published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Case {
     /// BLOOM-176B
     Bloom,
 }
 
-/// A tier as it is written.
+/// Tier in its argument form.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TierArg(Tier);
 
@@ -187,7 +184,7 @@ impl FromStr for TierArg {
 }
 
 impl SimulateArgs {
-    /// The tiers that were named, or those that are assumed.
+    /// Returns the given tiers, or the defaults.
     pub(super) fn tiers(&self) -> Vec<Tier> {
         if !self.tier.is_empty() {
             return self.tier.iter().map(|tier| tier.0.clone()).collect();

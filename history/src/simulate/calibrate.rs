@@ -1,8 +1,8 @@
-//! `rankguard simulate calibrate`: what a cluster's own record makes of the published failure rates.
+//! `rankguard simulate calibrate`: calibration of published failure rates with a cluster's own record.
 //!
-//! Failures come as a Poisson process for each scope; belief in a rate is Gamma. The published figure is the prior, failures
-//! and node-hours of the data are the observation. Classes have no published figure and begin with Jeffreys' prior,
-//! Gamma(1/2, 0).
+//! Failures form a Poisson process for each scope; the distribution of a rate is Gamma. The published figure is the
+//! prior, failures and node-hours of the data are the observation. Classes have no published figure and start with
+//! Jeffreys' prior, Gamma(1/2, 0).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,25 +19,23 @@ use serde::Serialize;
 
 use crate::input::Data;
 
-/// `simulate calibrate`.
+/// Arguments of `rankguard simulate calibrate`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CalibrateArgs {
-    /// Its failures are counted.
     #[command(flatten)]
     from: Data,
-    /// Published failure rate to begin with
+    /// Published failure rate to start with
     #[arg(long, value_name = "PRIOR", default_value = "llama3-2024")]
     prior: String,
-    /// Nodes that were watched, failed or not, where the data do not tell
+    /// Number of observed nodes, failed or not, if the data lacks it
     #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     population: Option<u32>,
     /// Probability that a rate lies in its printed interval
     #[arg(long, value_name = "SHARE", default_value_t = 0.9, value_parser = share)]
     level: f64,
-    /// Where the fragment for `rankguard controller --config` goes; it is printed if absent
+    /// Output file of the fragment for `rankguard controller --config`; default: standard output
     #[arg(long, value_name = "FILE.toml")]
     out: Option<PathBuf>,
-    /// How to print.
     #[command(flatten)]
     format: FormatArgs,
 }
@@ -49,7 +47,7 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Belief in one rate, before and after.
+/// Distribution of one rate, before and after.
 #[derive(Debug, Serialize)]
 struct Belief {
     of: String,
@@ -61,7 +59,7 @@ struct Belief {
     high: f64,
 }
 
-/// All of it.
+/// Result of the whole calibration.
 #[derive(Debug, Serialize)]
 struct Answer {
     data: String,
@@ -139,7 +137,7 @@ fn answer(args: &CalibrateArgs, prior: &Prior, data: &Dataset) -> Result<Answer,
     let mut notes = Vec::new();
     let (node_hours, exposure) = exposure(args, data)?;
     let (scopes, classes) = counts(data, &mut notes)?;
-    // The published figure counts for so many failures, and so for so many hours.
+    // The published figure has the weight of this many failures, which corresponds to this many hours.
     if node_hours < PRIOR_WEIGHT / prior.per_node_hour() {
         notes.push(format!(
             "only {node_hours:.1} node-hours were watched: the published figure still says more than these data"
@@ -185,7 +183,7 @@ fn answer(args: &CalibrateArgs, prior: &Prior, data: &Dataset) -> Result<Answer,
          node_hours = {:.0}\nprocess_failures = {}\nnode_failures = {}\ndomain_failures = {}\n",
         data.title,
         prior.id,
-        // Whole hours, upwards: rather a little too few failures an hour than failures in no time.
+        // Rounded up, so that failures with very few hours do not give a division by zero.
         node_hours.ceil(),
         of(Scope::Process),
         of(Scope::Node),
@@ -202,7 +200,7 @@ fn answer(args: &CalibrateArgs, prior: &Prior, data: &Dataset) -> Result<Answer,
     })
 }
 
-/// Node-hours in which a failure would have been seen, and how they were counted.
+/// Returns the node-hours in which a failure would have been observed, and the method of counting.
 fn exposure(args: &CalibrateArgs, data: &Dataset) -> Result<(f64, &'static str), CliError> {
     if data.has(Table::Outages) && args.population.is_none() {
         let (starts, ends) = (
@@ -247,10 +245,10 @@ fn exposure(args: &CalibrateArgs, data: &Dataset) -> Result<(f64, &'static str),
 type Scopes = BTreeMap<Scope, u64>;
 type Classes = BTreeMap<String, u64>;
 
-/// Failures by scope and by class.
+/// Returns failures by scope and by class.
 fn counts(data: &Dataset, notes: &mut Vec<String>) -> Result<(Scopes, Classes), CliError> {
     let classes = data.strings(Table::Failures, "class").map_err(unusable)?;
-    // Only one's own history knows these.
+    // Only a controller's own history has these columns.
     let scopes = data.strings(Table::Failures, "x_scope").ok();
     let synthetic = data.f64s(Table::Failures, "x_synthetic").ok();
     let layers = data.strings(Table::Failures, "x_layer").unwrap_or_default();

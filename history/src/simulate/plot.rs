@@ -1,4 +1,4 @@
-//! The comparison as a picture: a bar a policy, its confidence interval across the end.
+//! Picture of the comparison: one bar a policy, with its confidence interval across the end.
 
 use rankguard_policies::compare::Row;
 use rankguard_studies::{Anchor, Colour, Drawing};
@@ -12,7 +12,6 @@ const WIDE: f64 = 480.0;
 const BAR: Colour = [0x7f, 0xa7, 0xd1];
 const WHISKER: Colour = [0x22, 0x22, 0x22];
 
-/// The picture.
 pub(super) fn drawing(answer: &Answer) -> Drawing {
     let rows: usize = answer
         .scenarios

@@ -1,4 +1,4 @@
-//! The comparison for people and for machines.
+//! Output of the comparison as text or JSON.
 
 use rankguard_console::Format;
 use rankguard_console::listing::{self, Column};
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::args::{Case, SimulateArgs};
 use super::{Answer, Scenario};
 
-/// One policy in one scenario.
+/// Result of one policy in one scenario.
 #[derive(Debug, Serialize)]
 struct Line {
     job: String,
@@ -49,7 +49,7 @@ fn share(value: f64) -> String {
     format!("{:.2}", 100.0 * value)
 }
 
-/// A mean and its interval, percent.
+/// Formats a mean and its interval in percent.
 fn percent(of: Estimate) -> String {
     format!("{:.2} [{:.2}, {:.2}]", 100.0 * of.mean, 100.0 * of.low, 100.0 * of.high)
 }
@@ -62,7 +62,7 @@ fn intervals(row: &Row) -> String {
     row.intervals_s.iter().map(one).collect::<Vec<_>>().join("/")
 }
 
-/// What a scenario is called.
+/// Returns the label of a scenario.
 pub(super) fn label(of: &Scenario) -> String {
     let mut text = format!("{} nodes", of.nodes);
     if of.spares > 0 {
@@ -77,7 +77,7 @@ pub(super) fn label(of: &Scenario) -> String {
     text
 }
 
-/// What was assumed, in a sentence.
+/// Describes the assumptions in one sentence.
 pub(super) fn assumptions(args: &SimulateArgs) -> String {
     let job = super::job(args, 2, 0, super::ElasticArg::Off, super::CopiesArg::Spread);
     let tier = |tier: &rankguard_policies::job::Tier| {

@@ -1,4 +1,4 @@
-//! Tables of a data set as a trace.
+//! Conversion of a data set's tables to a trace.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use rankguard_policies::trace::{Failure, Trace};
 
 use super::args::SimulateArgs;
 
-/// A trace and what it is called.
+/// Trace with its name.
 pub(super) struct Found {
     pub(super) trace: Trace,
     pub(super) name: String,
@@ -19,7 +19,7 @@ pub(super) struct Found {
 type Texts = Vec<Option<String>>;
 type Numbers = Vec<Option<f64>>;
 
-/// Reads a data set: its failures, or its capacity.
+/// Reads the failures of a data set, or its capacity.
 pub(super) fn read(path: &Path, args: &SimulateArgs, notes: &mut Vec<String>) -> Result<Found, CliError> {
     let unusable = |problem: rankguard_datasets::Error| {
         CliError::failure(
@@ -46,7 +46,7 @@ pub(super) fn read(path: &Path, args: &SimulateArgs, notes: &mut Vec<String>) ->
     }
 }
 
-/// What goes wrong between a table and a trace.
+/// Error of converting a table to a trace.
 enum Problem {
     Table(rankguard_datasets::Error),
     Said(CliError),
@@ -79,7 +79,7 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
     let nodes = data.strings(Table::Failures, "node")?;
     let systems = data.strings(Table::Failures, "system")?;
     let classes = data.strings(Table::Failures, "class")?;
-    // Only one's own history tells what a failure took with it.
+    // Only a controller's own history records the scope of a failure.
     let scopes = data.strings(Table::Failures, "x_scope").ok();
     let stays = |at: usize| {
         scopes
@@ -141,7 +141,7 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
             "every node is away for {said} s as --repair says; the data do not tell"
         ));
     }
-    // A part of a data set was not watched longer than its own rows tell.
+    // For a part of a data set, only the span of its own rows is known to be observed.
     if system.is_some() || window.is_none() {
         let first = rows.iter().map(|row| row.0).fold(f64::INFINITY, f64::min);
         let last = rows.iter().map(|row| row.0).fold(f64::NEG_INFINITY, f64::max);
@@ -189,8 +189,8 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
     })
 }
 
-/// One of the values of a column: the one that is named, or that with the largest size, or else with the most rows;
-/// nothing where there is at most one.
+/// Chooses one of the values of a column: the given one, otherwise the one with the largest size, otherwise the one
+/// with the most rows; `None` if there is at most one.
 fn choose(
     what: &str,
     column: &Texts,
@@ -277,7 +277,7 @@ fn capacity(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
     let (Some((begin, _)), Some((last, _))) = (points.first().copied(), points.last().copied()) else {
         return Err(CliError::failure("there is no capacity", "--zone names another zone").into());
     };
-    // The last sample holds as long as samples usually do.
+    // The last sample is valid for the mean interval between samples.
     let tick = (last - begin) / (points.len().max(2) - 1) as f64;
     for point in &mut points {
         point.0 -= begin;

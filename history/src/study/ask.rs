@@ -1,4 +1,5 @@
-//! `study ls` and `study run`: one question, its answer and the published figures beside it.
+//! `study ls` and `study run`: lists the studies; runs one and shows its result beside the
+//! published figures.
 
 use std::path::Path;
 

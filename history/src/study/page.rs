@@ -1,4 +1,4 @@
-//! `study report`: all answers as one page.
+//! `study report`: all results on one page.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! How answers and figures are printed.
+//! Output of results and figures.
 
 use rankguard_console::listing::{self, Column};
 use rankguard_console::out;
@@ -43,7 +43,8 @@ pub(super) fn show(outcome: &Outcome, figures: &[Figure]) {
         .for_each(|problem| out::line(&format!("problem: {}", problem)));
 }
 
-/// Columns of as many characters as their longest cell, two apart; foreign names may hold control characters.
+/// Prints columns as wide as their longest cell, two spaces apart; control characters in foreign names are
+/// replaced.
 fn aligned(rows: &[Vec<String>]) {
     let rows: Vec<Vec<String>> = rows
         .iter()

@@ -1,4 +1,5 @@
-//! `study reproduce`: every published figure that is known of a data set, or of each below a folder.
+//! `study reproduce`: computes every known published figure of a data set, or of each below a
+//! folder.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use super::print::FIGURES;
 use super::refused;
 use crate::input::Mapping;
 
-/// A data set, or every data set directly below a folder that holds several.
+/// Returns a data set, or every data set directly below a folder of several.
 fn below(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let inside = rankguard_datasets::several(path).map_err(|problem| {
         CliError::failure(

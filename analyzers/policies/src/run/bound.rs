@@ -1,9 +1,9 @@
-//! Who knows every failure.
+//! Upper bound with knowledge of every failure.
 
 use super::{End, Part, Run};
 
 impl Run<'_> {
-    /// The bound: trains until the quickest image that outlives the next failure must begin.
+    /// Trains until the fastest checkpoint that survives the next failure must start.
     pub(super) fn train_knowing(&mut self) -> End {
         loop {
             let rest = &self.weather.events[self.next..];
@@ -33,7 +33,7 @@ impl Run<'_> {
                     end => return end,
                 }
             }
-            // What is done from here to the failure cannot be kept by anybody.
+            // Work between this moment and the failure is lost under any policy.
             let held = self.done;
             if in_time {
                 self.tiers.iter_mut().for_each(|shelf| shelf.usable = Some(held));

@@ -1,4 +1,4 @@
-//! From a failure until work goes on.
+//! Recovery from a failure until work resumes.
 
 use rankguard_checkpoint_schedule::governor::HYSTERESIS;
 use rankguard_checkpoint_schedule::plan::PlanError;
@@ -8,7 +8,7 @@ use crate::job::Tier;
 use crate::policy::{Knowledge, Policy, Schedule};
 
 impl Run<'_> {
-    /// Notices, waits, starts, reads. False where the weather ends before work goes on.
+    /// Simulates detection, wait, restart and restore. Returns false if the schedule ends before work resumes.
     pub(super) fn recover(&mut self) -> Result<bool, PlanError> {
         self.replan()?;
         'again: loop {
@@ -51,12 +51,12 @@ impl Run<'_> {
             self.lost.clear();
             self.cause = None;
             self.outcome.restarts += 1;
-            // Restoring leaves the state on every cheaper tier.
+            // A restore leaves the state on every cheaper tier.
             let last = source.unwrap_or(self.job.tiers.len() - 1);
             for shelf in &mut self.tiers[..=last] {
                 shelf.usable = Some(self.done);
             }
-            // Nodes that came while the image was read wait for nothing.
+            // Nodes that came back during the restore join now.
             match self.reshape() {
                 End::Over => return Ok(true),
                 End::Finished => return Ok(false),
@@ -65,7 +65,7 @@ impl Run<'_> {
         }
     }
 
-    /// The tier to come back from: that with the newest image, and of those the quickest. Nothing for the bound.
+    /// Returns the tier to restore from: the one with the newest checkpoint, then the fastest. `None` for the bound.
     fn source(&self) -> Option<usize> {
         if self.policy == Policy::Oracle {
             return None;
@@ -95,8 +95,8 @@ impl Run<'_> {
         times.fold(f64::INFINITY, f64::min)
     }
 
-    /// A live job believes a published rate first and its own failures more and more; it plans anew when that changes
-    /// the rate by more than the hysteresis of a live job.
+    /// Updates the failure rate of an adaptive job from its prior and its own failures; replans if the rate changes
+    /// by more than the hysteresis of a live job.
     fn replan(&mut self) -> Result<(), PlanError> {
         if self.policy != Policy::Adaptive {
             return Ok(());

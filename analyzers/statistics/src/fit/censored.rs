@@ -1,11 +1,11 @@
-//! The lognormal distribution of durations of which some were still running.
+//! Lognormal fit of durations of which some are censored.
 
 use super::runs::Run;
 use crate::normal;
 
-/// Mean and deviation of the logarithms by Newton's method in `1/sigma` and `mu/sigma`, in which the likelihood has one
-/// maximum (Olsen, "Note on the uniqueness of the maximum likelihood estimator for the Tobit model", Econometrica 1978).
-/// Begins at those of the durations that ended; logarithms are taken about their mean.
+/// Returns mean and deviation of the logarithms by Newton's method in `1/sigma` and `mu/sigma`, in which the likelihood
+/// has one maximum (Olsen, "Note on the uniqueness of the maximum likelihood estimator for the Tobit model",
+/// Econometrica 1978). Starts at the values of the completed durations; logarithms are relative to their mean.
 pub(super) fn lognormal(runs: &[Run], mean_ln: f64, deviation_ln: f64) -> (f64, f64) {
     let (mut gamma, mut beta) = (1.0 / deviation_ln, 0.0);
     let mut now = slopes(runs, mean_ln, gamma, beta);
@@ -14,7 +14,7 @@ pub(super) fn lognormal(runs: &[Run], mean_ln: f64, deviation_ln: f64) -> (f64, 
         let step_b = (now.gg * now.b - now.bg * now.g) / determinant;
         let step_g = (now.bb * now.g - now.bg * now.b) / determinant;
         let mut share = 1.0;
-        // A whole step may go too far; a small enough one always climbs.
+        // A full step may overshoot; a small enough one always increases the likelihood.
         let next = loop {
             let (next_g, next_b) = (gamma - share * step_g, beta - share * step_b);
             let next = slopes(runs, mean_ln, next_g.max(f64::MIN_POSITIVE), next_b);
@@ -38,7 +38,7 @@ pub(super) fn lognormal(runs: &[Run], mean_ln: f64, deviation_ln: f64) -> (f64, 
     (mean_ln + beta / gamma, 1.0 / gamma)
 }
 
-/// The likelihood's logarithm, but for a constant, and its first and second derivatives.
+/// Logarithm of the likelihood without a constant, and its first and second derivatives.
 struct Slopes {
     value: f64,
     b: f64,

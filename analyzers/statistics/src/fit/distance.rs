@@ -1,8 +1,8 @@
-//! How far a fitted distribution function is from the observed one, without asking it at every point.
+//! Kolmogorov-Smirnov distance of a fitted and the observed distribution function, without evaluation at every point.
 
 use super::runs::Run;
 
-/// A duration with the observed distribution function just before it and at it.
+/// Duration with the observed distribution function just before it and at it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Point {
     x: f64,
@@ -10,7 +10,7 @@ pub(super) struct Point {
     at: f64,
 }
 
-/// The observed distribution function, Kaplan and Meier's, where it steps.
+/// Returns the steps of the observed distribution function (Kaplan and Meier's).
 pub(super) fn points(runs: &[Run]) -> Vec<Point> {
     let all: usize = runs.iter().map(|run| run.ended + run.censored).sum();
     let any_censored = runs.iter().any(|run| run.censored > 0);
@@ -41,8 +41,9 @@ pub(super) fn points(runs: &[Run]) -> Vec<Point> {
     points
 }
 
-/// The largest gap. Both functions only rise, so what lies between two points cannot be farther apart than the higher
-/// end of one is from the lower end of the other: where that is less than the largest gap so far, nobody looks.
+/// Returns the largest gap. Both functions are monotonic, so between two points the gap is at most the difference of
+/// the higher end of one and the lower end of the other; a span where that is below the largest gap so far is
+/// skipped.
 pub(super) fn largest(points: &[Point], cdf: impl Fn(f64) -> f64) -> f64 {
     let gap = |point: &Point, p: f64| (p - point.before).abs().max((point.at - p).abs());
     let (Some(first), Some(last)) = (points.first(), points.last()) else {

@@ -1,24 +1,21 @@
-//! The families that durations are fitted to.
+//! Distribution families for durations.
 
 use serde::Serialize;
 
 use crate::normal;
 use crate::special::{gamma_p, ln_gamma};
 
-/// A family with its fitted parameters; durations in the unit of the sample.
+/// Family with its fitted parameters; durations in the unit of the sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(tag = "family", rename_all = "kebab-case")]
 pub enum Distribution {
     /// Constant hazard `1/mean`.
     Exponential {
-        /// Mean duration.
         mean: f64,
     },
-    /// Hazard falls with age where the shape is below 1.
+    /// Hazard falls with age if the shape is below 1.
     Weibull {
-        /// Shape.
         shape: f64,
-        /// Scale.
         scale: f64,
     },
     /// Logarithms are normal.
@@ -28,17 +25,14 @@ pub enum Distribution {
         /// Deviation of the logarithms (divisor n).
         sigma: f64,
     },
-    /// Sum of `shape` exponential stages, for whole shapes.
+    /// Sum of `shape` exponential stages, for integer shapes.
     Gamma {
-        /// Shape.
         shape: f64,
-        /// Scale.
         scale: f64,
     },
 }
 
 impl Distribution {
-    /// Its name.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Exponential { .. } => "exponential",
@@ -48,7 +42,7 @@ impl Distribution {
         }
     }
 
-    /// Free parameters.
+    /// Returns the number of free parameters.
     pub fn parameters(&self) -> u32 {
         match self {
             Self::Exponential { .. } => 1,
@@ -56,7 +50,7 @@ impl Distribution {
         }
     }
 
-    /// Probability of a duration up to `x`.
+    /// Returns the probability of a duration up to `x`.
     pub fn cdf(&self, x: f64) -> f64 {
         if x <= 0.0 {
             return 0.0;
@@ -69,7 +63,7 @@ impl Distribution {
         }
     }
 
-    /// Logarithm of the density at `x > 0`.
+    /// Returns the logarithm of the density at `x > 0`.
     pub fn ln_density(&self, x: f64) -> f64 {
         match *self {
             Self::Exponential { mean } => -mean.ln() - x / mean,
@@ -85,7 +79,6 @@ impl Distribution {
         }
     }
 
-    /// Mean duration.
     pub fn mean(&self) -> f64 {
         match *self {
             Self::Exponential { mean } => mean,

@@ -1,25 +1,25 @@
-//! Durations of a sample in order, equal ones together: clocks tick, so there are far fewer different ones.
+//! Sorted durations of a sample with equal ones grouped: clock resolution leaves far fewer distinct ones.
 
-/// Equal durations.
+/// Group of equal durations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Run {
     pub(super) value: f64,
     /// Logarithm of the value.
     pub(super) ln: f64,
-    /// How many of them ended.
+    /// Number of completed durations.
     pub(super) ended: usize,
-    /// How many were still running.
+    /// Number of censored durations.
     pub(super) censored: usize,
 }
 
 impl Run {
-    /// How many there are.
+    /// Returns the total number.
     pub(super) fn all(&self) -> f64 {
         (self.ended + self.censored) as f64
     }
 }
 
-/// Positive durations that ended and those that were running, in order.
+/// Groups positive completed and censored durations in ascending order.
 pub(super) fn runs(mut ended: Vec<f64>, mut running: Vec<f64>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for durations in [&mut ended, &mut running] {
@@ -38,7 +38,7 @@ pub(super) fn runs(mut ended: Vec<f64>, mut running: Vec<f64>) -> Vec<Run> {
     runs
 }
 
-/// The lesser of two first values.
+/// Returns the lesser of two first values.
 fn first(one: &[f64], other: &[f64]) -> Option<f64> {
     match (one.first(), other.first()) {
         (Some(one), Some(other)) => Some(one.min(*other)),
@@ -46,7 +46,7 @@ fn first(one: &[f64], other: &[f64]) -> Option<f64> {
     }
 }
 
-/// Takes the values equal to this one off the beginning; how many they were.
+/// Removes leading values equal to `value`; returns their number.
 fn take(values: &mut &[f64], value: f64) -> usize {
     let count = values.iter().take_while(|x| **x == value).count();
     *values = &values[count..];

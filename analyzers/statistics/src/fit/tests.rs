@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Durations at the middle of equal shares of a distribution: fits must give its parameters back, closely.
+/// Quantiles of a distribution at the middle of equal shares: a fit must recover its parameters closely.
 fn quantiles(of: Distribution) -> Vec<f64> {
     let count = 4_000;
     (0..count)
@@ -68,7 +68,7 @@ fn zeros_are_dropped_or_replaced_as_asked_and_counted() {
     assert!(Sample::new(&[], Zeros::Dropped).is_none());
 }
 
-/// Lives of a distribution of which those above a limit are seen no longer.
+/// Lives of a distribution, censored at a limit.
 fn cut_at(of: Distribution, limit: f64) -> Vec<Life> {
     let seen = |time: f64| Life {
         time: time.min(limit),
@@ -124,7 +124,7 @@ fn lives_that_all_ended_are_durations() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// A maximum: no small step in either parameter makes the sample likelier.
+    /// At a maximum, no small step in either parameter increases the likelihood.
     #[test]
     fn no_step_from_a_fit_is_likelier(durations in prop::collection::vec(1e-3..1e5_f64, 3..60)) {
         let sample = Sample::new(&durations, Zeros::Dropped).expect("a sample");
@@ -143,7 +143,7 @@ proptest! {
         }
     }
 
-    /// The same where some are still running: those count with the probability of lasting longer.
+    /// The same with censored lives, which contribute the probability of lasting longer.
     #[test]
     fn no_step_from_a_censored_fit_is_likelier(
         ended in prop::collection::vec(1e-3..1e5_f64, 3..60),

@@ -1,6 +1,6 @@
-//! Chance that a seed repeats.
+//! Seeded random numbers.
 
-/// Random numbers that a seed repeats (SplitMix64).
+/// Seeded random numbers (SplitMix64).
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {

@@ -1,4 +1,4 @@
-//! A made-up training job: the schedule of a pipeline run by its own rules, with slowness planted where a test wants it.
+//! Generated training job: a pipeline schedule run by its own rules, with planted slowness.
 //!
 //! It shares no code with the analysis: times come from walking each worker's schedule, not from a graph.
 
@@ -7,7 +7,7 @@ pub(crate) mod dice;
 use dice::Dice;
 use rankguard_stragglers::{OpType, Operation};
 
-/// Shape of the job and what is wrong with it.
+/// Shape of the job and its planted faults.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Plan {
     pub(crate) vpp: usize,
     pub(crate) microbatches: usize,
     pub(crate) steps: usize,
-    /// Deviation of each pass.
+    /// Standard deviation of each pass.
     pub(crate) noise: f64,
     /// `(dp, stage, ratio, every n-th step)`.
     pub(crate) slow_worker: Vec<(usize, usize, f64, usize)>,
@@ -30,7 +30,7 @@ pub(crate) struct Plan {
     pub(crate) slow_exchange: Option<(usize, f64)>,
     /// `(dp, stage, seconds)` of waiting before the first forward pass of a step.
     pub(crate) late_start: Option<(usize, usize, f64)>,
-    /// `(probability, ratio)` of a forward pass that stands still.
+    /// `(probability, ratio)` of a stalled forward pass.
     pub(crate) stalls: Option<(f64, f64)>,
 }
 
@@ -54,13 +54,14 @@ impl Plan {
         }
     }
 
-    /// The job's trace.
+    /// Returns the trace of the job.
     pub(crate) fn run(&self) -> Vec<Operation> {
         let mut dice = Dice(self.seed);
         (0..self.steps).flat_map(|step| self.step(step, &mut dice)).collect()
     }
 
-    /// Passes of a stage in order: `(backward, chunk, microbatch)`; one-forward-one-backward, interleaved where chunks are.
+    /// Passes of a stage in order: `(backward, chunk, microbatch)`; one-forward-one-backward, interleaved if there are
+    /// chunks.
     fn schedule(&self, stage: usize) -> Vec<(bool, usize, usize)> {
         let (pp, vpp, all) = (self.pp, self.vpp, self.microbatches * self.vpp);
         let pass = |k: usize, backward: bool| {
@@ -218,8 +219,8 @@ impl Plan {
                     _ => 1.0,
                 };
                 let noise = (1.0 + self.noise * dice.normal()).max(0.1);
-                // Attention grows with the length of sequences, more so backward; what a stage has beyond its layers (the loss
-                // over a fixed number of tokens) does not.
+                // Attention grows with the length of sequences, more so backward; what a stage has beyond its layers
+                // (the loss over a fixed number of tokens) does not.
                 let layers = lengths[microbatch].powf([1.0, 1.15][way]);
                 let end = ready + usual * worker * stall * noise * (layers + larger - 1.0);
                 let kind = if backward {

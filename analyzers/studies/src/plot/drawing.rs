@@ -1,76 +1,66 @@
-//! What a picture is made of, whatever it becomes: boxes, lines and words at their places. It writes itself as SVG; whoever
-//! wants pixels draws its items.
+//! Drawing of boxes, lines and text at positions, independent of the output format. Writes itself as SVG; raster output
+//! draws the items.
 
 use std::fmt::Write as _;
 
 /// Red, green, blue.
 pub type Colour = [u8; 3];
 
-/// Black.
+/// Default colour of text and lines: black.
 pub const INK: Colour = [0, 0, 0];
 
-/// Lengths are pixels from the upper left corner.
+/// Drawing; lengths are pixels from the upper left corner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Drawing {
-    /// Its width.
     pub width: f64,
-    /// Its height.
     pub height: f64,
-    /// What is on it; what comes later lies above.
+    /// Items in drawing order; later ones cover earlier ones.
     pub items: Vec<Item>,
 }
 
-/// One thing in a picture.
+/// Item of a drawing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Item {
-    /// A filled box.
     Box {
-        /// Its upper left corner.
+        /// Upper left corner.
         at: (f64, f64),
         /// Width and height.
         size: (f64, f64),
-        /// Its colour.
         fill: Colour,
-        /// What it says of itself when it is pointed at; pictures of pixels leave it out.
+        /// Tooltip; raster output ignores it.
         title: Option<String>,
     },
     /// Straight lines from point to point.
     Line {
-        /// The points.
         points: Vec<(f64, f64)>,
-        /// Their colour.
         colour: Colour,
-        /// Their width.
         width: f64,
     },
-    /// Words.
     Words {
-        /// Where the anchor of their base line is.
+        /// Position of the anchor on the base line.
         at: (f64, f64),
-        /// Where they lie about it.
         anchor: Anchor,
-        /// The words; foreign names may hold anything.
+        /// Text, which may contain any foreign characters.
         text: String,
-        /// Their colour.
         colour: Colour,
-        /// Height of the letters.
+        /// Font size in pixels.
         size: f64,
     },
 }
 
-/// Where words lie about their place.
+/// Horizontal alignment of text relative to its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
-    /// They begin there.
+    /// The text starts at the position.
     Start,
-    /// Their middle is there.
+    /// The text is centred on the position.
     Middle,
-    /// They end there.
+    /// The text ends at the position.
     End,
 }
 
 impl Drawing {
-    /// An empty one.
+    /// Creates an empty drawing.
     pub fn new(width: f64, height: f64) -> Self {
         Self {
             width,
@@ -79,7 +69,7 @@ impl Drawing {
         }
     }
 
-    /// Adds a box without words of its own.
+    /// Adds a box without a tooltip.
     pub fn boxed(&mut self, at: (f64, f64), size: (f64, f64), fill: Colour) {
         self.items.push(Item::Box {
             at,
@@ -94,12 +84,12 @@ impl Drawing {
         self.items.push(Item::Line { points, colour, width });
     }
 
-    /// Adds words of the usual size.
+    /// Adds text of the default size and colour.
     pub fn words(&mut self, at: (f64, f64), anchor: Anchor, text: impl Into<String>) {
         self.coloured(at, anchor, text, INK);
     }
 
-    /// Adds words of the usual size in a colour.
+    /// Adds text of the default size in a colour.
     pub fn coloured(&mut self, at: (f64, f64), anchor: Anchor, text: impl Into<String>, colour: Colour) {
         let text = text.into();
         self.items.push(Item::Words {
@@ -111,7 +101,7 @@ impl Drawing {
         });
     }
 
-    /// Adds a headline.
+    /// Adds a headline at 14 pixels.
     pub fn headline(&mut self, at: (f64, f64), text: impl Into<String>) {
         self.items.push(Item::Words {
             at,
@@ -122,7 +112,7 @@ impl Drawing {
         });
     }
 
-    /// As an SVG document.
+    /// Renders the drawing as an SVG document.
     pub fn svg(&self) -> String {
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"sans-serif\" \
@@ -137,7 +127,7 @@ impl Drawing {
 
 impl Item {
     fn write(&self, svg: &mut String) {
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = match self {
             Self::Box { at, size, fill, title } => {
                 let begin = format!(
@@ -191,7 +181,7 @@ fn hex([red, green, blue]: Colour) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// Text that is safe inside an element: foreign names may hold anything.
+/// Escapes text for use inside an element: foreign names may contain any characters.
 pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,19 +1,19 @@
-//! Cells of a floor or of a row of nodes, the darker the more.
+//! Heat maps of floor cells or of a row of nodes: a darker colour is a larger value.
 
 use super::{Anchor, Colour, Drawing, Item, WIDTH};
 
 const LEFT: f64 = 40.0;
 const TOP: f64 = 40.0;
-/// Cells of a line where there is one row alone.
+/// Cells a line if there is a single row.
 const LINE: u32 = 32;
-/// The largest side of a cell.
+/// Maximum side of a cell.
 const SIDE: f64 = 28.0;
-/// Around the colours of the legend, of which the faintest is nearly white.
+/// Border of legend boxes, because the lightest colour is nearly white.
 const EDGE: Colour = [0x99, 0x99, 0x99];
-/// Columns or rows past this are not drawn: nobody would see them.
+/// Maximum columns or rows that are drawn: further cells would be too small to see.
 const MOST: u32 = 400;
 
-/// Draws cells and gives the height of the picture.
+/// Draws cells; returns the height of the picture.
 pub(super) fn draw(cells: &[((u32, u32), f64)], into: &mut Drawing) -> f64 {
     let is_line = cells.iter().all(|(cell, _)| cell.1 == 0);
     let placed = |(column, row): (u32, u32)| {
@@ -63,7 +63,7 @@ pub(super) fn draw(cells: &[((u32, u32), f64)], into: &mut Drawing) -> f64 {
     below + 70.0
 }
 
-/// Five colours and the values that they stand for.
+/// Draws five colours with their values.
 fn legend(most: f64, y: f64, into: &mut Drawing) {
     for (at, share) in [0.0, 0.25, 0.5, 0.75, 1.0].into_iter().enumerate() {
         let x = LEFT + 110.0 * at as f64;
@@ -74,7 +74,7 @@ fn legend(most: f64, y: f64, into: &mut Drawing) {
     }
 }
 
-/// From nearly white to dark red.
+/// Returns a colour between nearly white and dark red.
 fn colour(share: f64) -> Colour {
     let share = share.clamp(0.0, 1.0);
     let mix = |from: f64, to: f64| (from + (to - from) * share).round() as u8;

@@ -1,4 +1,4 @@
-//! Capacity that comes and goes: SkyPilot's and Bamboo's traces.
+//! Spot capacity: traces of SkyPilot and Bamboo.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use rankguard_datasets::{Dataset, Table};
 use crate::error::StudyError;
 use crate::reproduced::Figures;
 
-/// What the ticks of one zone's trace say.
+/// Totals over the ticks of one zone's trace.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ticks {
     count: f64,
@@ -35,7 +35,7 @@ impl Ticks {
     }
 }
 
-/// Part of a trace's path, days, and the authors' words for them where these agree.
+/// Part of a trace's path, days, tolerance, and the authors' wording where it agrees.
 const DURATIONS: [(&str, f64, f64, Option<&str>); 5] = [
     ("aws-02-15-2023/us-west-2b", 45.0, 0.5, Some("45 days")),
     ("aws-08-27-2023/us-east-2b", 11.0, 0.5, Some("11 days")),

@@ -103,7 +103,7 @@ pub(super) fn alibaba(data: &Dataset, figures: &mut Figures) -> Result<(), Study
     Ok(())
 }
 
-/// A printed value, the same as a number, and how far it may differ.
+/// Printed value, the same as a number, and its tolerance.
 type Printed = (&'static str, f64, f64);
 
 pub(super) fn grid5000(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {

@@ -94,7 +94,7 @@ pub(super) fn infinitehbd(data: &Dataset, figures: &mut Figures) -> Result<(), S
 
 type Repair = (&'static str, &'static [&'static str], f64, f64, f64, f64);
 
-/// Cause as the paper calls it, columns of the release, and minutes as this definition gave them: mean, median,
+/// Cause as named in the paper, columns of the release, and minutes as this definition gave them: mean, median,
 /// deviation, and the count.
 const REPAIR: [Repair; 6] = [
     ("unknown", &["Undetermined", "(none)"], 396.8, 32.0, 6_090.7, 3_105.0),
@@ -165,7 +165,7 @@ pub(super) fn lanl(data: &Dataset, figures: &mut Figures) -> Result<(), StudyErr
     node_22(data, figures)
 }
 
-/// Failures a year of the systems that fail least and most.
+/// Computes failures a year of the systems with the fewest and the most failures.
 fn years(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
     let systems = data.strings(Table::Failures, "system")?;
     let times = data.f64s(Table::Failures, "time")?;
@@ -179,7 +179,7 @@ fn years(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
         }
     }
     let rates = spans.values().filter(|(first, last, _)| last > first);
-    // Whole days, as dates were subtracted.
+    // Whole days, as the difference of dates.
     let rates: Vec<f64> = rates
         .map(|(first, last, count)| count / (((last - first) / DAY).floor() / 365.25))
         .collect();
@@ -200,7 +200,7 @@ fn years(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
     Ok(())
 }
 
-/// Node 22 of the machine of 49 nodes: System 2 of the release, system 20 of the paper.
+/// Computes figures of node 22 of the machine of 49 nodes: System 2 of the release, system 20 of the paper.
 fn node_22(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
     const GAPS: &str = "gaps between failures of node 22 of System 2 from 2000-01-01 on; Weibull by maximum likelihood, zero gaps dropped";
     // 2000-01-01 in the data set's clock.

@@ -47,7 +47,7 @@ pub(super) fn bgl(data: &Dataset, figures: &mut Figures) -> Result<(), StudyErro
     Ok(())
 }
 
-/// Templates a system, as many as its template file has.
+/// Number of templates of each system, from its template file.
 const TEMPLATES: [(&str, f64); 10] = [
     ("BGL", 120.0),
     ("Thunderbird", 149.0),

@@ -1,5 +1,5 @@
-//! Published figures computed again, each with its definition. A figure whose publication was not read has no published
-//! value here: it is computed, and compared with what the same definition gave before.
+//! Reproduction of published figures, each with its definition. A figure without a known publication has no published
+//! value: it is computed, and compared with the earlier result of the same definition.
 
 mod capacity;
 mod disks;
@@ -16,34 +16,33 @@ use crate::error::StudyError;
 /// One figure of a data set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
-    /// The data set's source.
+    /// Source name of the data set.
     pub source: &'static str,
-    /// The study that it belongs to.
+    /// Study that it belongs to.
     pub study: &'static str,
-    /// What it is, with its unit.
+    /// Description with unit.
     pub name: String,
-    /// As printed by the authors, and where; absent where only the definition is known.
+    /// Value as printed by the authors, with its publication; absent if only the definition is known.
     pub published: Option<String>,
-    /// The bounds of a published value that is a range; the figure is inside it or outside.
+    /// Bounds of a value that is published as a range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub range: Option<PublishedRange>,
-    /// What was computed.
     pub computed: f64,
-    /// What it must equal: the published value, or what the definition gave before.
+    /// Expected value: the published one, or the earlier result of the definition.
     pub expected: f64,
-    /// How far it may differ: half of the last printed digit, or what the authors' rounding allows.
+    /// Tolerance: half of the last printed digit, or the authors' rounding.
     pub tolerance: f64,
-    /// What is counted, and how.
+    /// Definition of the counted items and the method.
     pub definition: &'static str,
 }
 
 impl Figure {
-    /// Whether it is what it must equal.
+    /// Returns true if the computed value is within the tolerance of the expected one.
     pub fn agrees(&self) -> bool {
         (self.computed - self.expected).abs() <= self.tolerance * (1.0 + 1e-9) + 1e-12
     }
 
-    /// How it compares with its publication.
+    /// Compares the figure with its publication.
     pub fn comparison(&self) -> Comparison {
         if !self.agrees() {
             return Comparison::Differs;
@@ -60,9 +59,8 @@ impl Figure {
 /// Bounds that authors print instead of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct PublishedRange {
-    /// The least value.
     pub low: f64,
-    /// The greatest value; absent where the authors print only the least.
+    /// Greatest value; absent if the authors print only the least.
     pub high: Option<f64>,
 }
 
@@ -72,22 +70,22 @@ impl PublishedRange {
     }
 }
 
-/// How a figure compares with its publication.
+/// Comparison of a figure with its publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
-    /// It is the published value.
+    /// Equal to the published value.
     Equal,
-    /// It lies in the published range.
+    /// Within the published range.
     Inside,
-    /// It lies outside the published range, and is what the definition gave before.
+    /// Outside the published range, and equal to the earlier result of the definition.
     Outside,
-    /// No published value is known; it is what the definition gave before.
+    /// Equal to the earlier result of the definition; no published value is known.
     Computed,
-    /// It is not what it must equal.
+    /// Different from the expected value.
     Differs,
 }
 
-/// Gathers figures of one data set.
+/// Collector of the figures of one data set.
 pub(crate) struct Figures {
     source: &'static str,
     all: Vec<Figure>,
@@ -112,13 +110,13 @@ impl Figures {
 }
 
 impl Figure {
-    /// The authors print it.
+    /// Sets the value that the authors print.
     fn printed(&mut self, value: &str, by: &str) -> &mut Self {
         self.published = Some(format!("{value} ({by})"));
         self
     }
 
-    /// The authors print bounds.
+    /// Sets the bounds that the authors print.
     fn bounded(&mut self, low: f64, high: Option<f64>) -> &mut Self {
         self.range = Some(PublishedRange { low, high });
         self
@@ -130,7 +128,7 @@ impl Figure {
     }
 }
 
-/// The figures that are known for a data set's source; none for a source without.
+/// Computes the figures known for a data set's source; empty for a source without figures.
 pub fn figures(data: &Dataset) -> Result<Vec<Figure>, StudyError> {
     let mut figures = Figures {
         source: data.source,

@@ -1,4 +1,4 @@
-//! Tables that exist only as published counts: Llama 3, Summit, Helios, Acme, Philly.
+//! Sources that are published as tables of counts only: Llama 3, Summit, Helios, Acme, Philly.
 
 use std::collections::BTreeMap;
 

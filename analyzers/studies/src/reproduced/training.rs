@@ -1,5 +1,5 @@
-//! Traces of training jobs: ByteDance's operations with a straggler, NVIDIA's flight-recorder dumps with injected faults.
-//! They have no canonical table: the analyzers that `diagnose` asks read the files themselves.
+//! Traces of training jobs: ByteDance's operations with a straggler, NVIDIA's flight-recorder dumps with injected
+//! faults. They have no canonical table: the analyzers behind `diagnose` read the files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use rankguard_stragglers::{Problems, analyse, read_timings};
 use crate::error::StudyError;
 use crate::reproduced::Figures;
 
-/// The published traces and dumps are a megabyte at most; nothing larger is theirs.
+/// Maximum file size in bytes; the published traces and dumps are a megabyte at most.
 const MOST_BYTES: u64 = 64 << 20;
 
 fn bytes(data: &Dataset, file: &FileRead) -> Result<Vec<u8>, StudyError> {
@@ -28,14 +28,14 @@ fn bytes(data: &Dataset, file: &FileRead) -> Result<Vec<u8>, StudyError> {
     })
 }
 
-/// What one job's report must hold: steps, workers, and the authors' figures as printed and how close they are.
+/// Expected report of one job: steps, workers, and the authors' figures as printed with their tolerance.
 struct Job {
     file: &'static str,
     steps: f64,
     workers: f64,
     step_s: (&'static str, f64, f64),
     slowdown: (&'static str, f64),
-    /// M_W or M_S, whichever tells this job's straggler.
+    /// M_W or M_S, the one that identifies this job's straggler.
     share: (&'static str, &'static str, f64),
 }
 
@@ -112,7 +112,7 @@ pub(super) fn stragglers(data: &Dataset, figures: &mut Figures) -> Result<(), St
     Ok(())
 }
 
-/// Folder of a case, its entries, the group of the authors' answer and the ranks that it says are missing.
+/// Folder of a case, its entries, the group of the authors' answer, and the ranks reported as missing.
 const CASES: [(&str, f64, &str, f64, &[u32]); 2] = [
     ("gpu_error_1st", 289.0, "74", 74.0, &[12]),
     ("lock_gil_1st", 142.0, "72", 72.0, &[9, 14]),

@@ -1,4 +1,4 @@
-//! Which share of node time is up.
+//! Share of node time that is up.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,8 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-/// Share of the population's time that failures with an end cover, as a union for each node.
+/// Returns the share of the population's time that failures with an end cover, as a union for each
+/// node.
 pub(crate) fn down_share(data: &Dataset, window: (f64, f64), population: f64) -> Result<f64, StudyError> {
     let nodes = data.strings(Canonical::Failures, "node")?;
     let times = data.f64s(Canonical::Failures, "time")?;
@@ -72,7 +73,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         outcome.tables.push(table);
         return Ok(outcome);
     }
-    // Without failures no population helps.
+    // Reported first, because a population does not help without failures.
     data.known(Canonical::Failures, "end")?;
     let population = options.population(data)?;
     length(data)?;

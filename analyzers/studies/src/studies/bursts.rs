@@ -1,4 +1,4 @@
-//! Failures that come in chains.
+//! Chains of failures close in time.
 
 use rankguard_datasets::{Dataset, Table as Canonical};
 use rankguard_statistics::bursts::{Burst, chains};
@@ -15,7 +15,8 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-/// Chains of the data set's failures, how many failures have a time, and how many chains stay in one rack.
+/// Chains of the data set's failures, the number of failures with a time, and the number of chains within
+/// one rack.
 pub(crate) struct Bursts {
     pub(crate) chains: Vec<Burst>,
     pub(crate) failures: usize,

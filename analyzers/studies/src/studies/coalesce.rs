@@ -1,4 +1,4 @@
-//! How many log events are left when repeats are dropped.
+//! Number of log events that remain without repeats.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -17,19 +17,19 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-/// Location, message and whole second of an event.
+/// Location, message and second of an event.
 type Event = (u32, u32, f64);
 
-/// Events of one file, and how many are left without repeats.
+/// Number of events of one file, and of those that remain without repeats.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Left {
     pub(crate) events: usize,
-    /// Without repeats anywhere, at the text before the first `:` of the location, and at the whole location.
+    /// Events without repeats anywhere, at the text before the first `:` of the location, and at the whole location.
     pub(crate) by_place: [usize; 3],
 }
 
 impl Left {
-    /// Takes in the events that come next, beside what each place had last.
+    /// Adds the next events to the counts.
     fn see(&mut self, events: &[Event], prefix_of: &[u32], repeats: &mut [Repeats; 3]) {
         let events = || events.iter().copied();
         let prefix = |location: u32| prefix_of[location as usize];
@@ -46,7 +46,8 @@ impl Left {
     }
 }
 
-/// Patterns of Blue Gene/L's authors that stand for more than one text: name, beginning, end. All others are the text itself.
+/// Patterns of Blue Gene/L's authors that match more than one text: name, beginning, end. All others match the text
+/// itself.
 const PATTERNS: [(&str, &str, &str); 8] = [
     ("fan read", "While reading FanModule ", ": Broken pipe"),
     ("fan speed", "While setting fan speed ", ": Broken pipe"),
@@ -58,13 +59,13 @@ const PATTERNS: [(&str, &str, &str); 8] = [
     ("L3 error", "", "L3 major internal error"),
 ];
 
-/// The pattern of the authors that a text has.
+/// Returns the authors' pattern that matches a text.
 fn pattern(text: &str) -> Option<&'static str> {
     let fits = |(_, start, end): &&(&str, &str, &str)| text.starts_with(start) && text.ends_with(end);
     PATTERNS.iter().find(fits).map(|(name, ..)| *name)
 }
 
-/// A number for each different text of the names that labels stand for, behind that of no text.
+/// Numbers the distinct texts behind label names; number 0 is the empty text.
 fn numbered<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u32> {
     let mut numbers = HashMap::new();
     let mut number = |name| {
@@ -74,16 +75,16 @@ fn numbered<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u32> {
     std::iter::once("").chain(names).map(&mut number).collect()
 }
 
-/// The whole second of a moment; the library's way to round down is a call on some processors.
+/// Rounds a time down to its second; the library's floor is a function call on some processors.
 fn second(moment: f64) -> f64 {
     let toward_zero = moment as i64 as f64;
     toward_zero - f64::from(u8::from(toward_zero > moment))
 }
 
-/// Events that are looked at together: once for each way to tell places apart.
+/// Block size: each block of events is processed once for each notion of place.
 const TOGETHER: usize = 1 << 10;
 
-/// The first of some rows and those behind it that are of the same file, as many as are looked at together; and the file.
+/// Returns the leading rows of the same file, at most a block, and that file.
 fn together(files: &Labels, rows: Range<usize>) -> (Label, Range<usize>) {
     let (from, behind) = (rows.start, rows.end.min(rows.start + TOGETHER));
     match files.of.get(from..behind) {
@@ -93,7 +94,7 @@ fn together(files: &Labels, rows: Range<usize>) -> (Label, Range<usize>) {
     }
 }
 
-/// Events left for a window in whole seconds, by file: a folder may hold several views of one log.
+/// Counts the remaining events by file for a window in whole seconds; a folder may hold several views of one log.
 pub(crate) fn by_file(data: &Dataset, window: f64) -> Result<BTreeMap<String, Left>, StudyError> {
     let times = data.numbers(Canonical::Events, "time")?;
     let messages = data.labels(Canonical::Events, "message")?;
@@ -119,7 +120,7 @@ pub(crate) fn by_file(data: &Dataset, window: f64) -> Result<BTreeMap<String, Le
         from = part.1.end;
         parts.push(part);
     }
-    // One file after the other, so that what places had last is remembered of one at a time.
+    // Processes one file after the other, so that only one file's state is held.
     parts.sort_by_key(|(file, _)| usize::from(*file));
     let mut found = BTreeMap::new();
     let mut events: Vec<Event> = Vec::with_capacity(TOGETHER);

@@ -1,4 +1,4 @@
-//! Failures that have another close by in time, at the same node or rack.
+//! Failures close in time to another at the same node or rack.
 
 use rankguard_datasets::{Dataset, Table as Canonical};
 use rankguard_statistics::neighbours;
@@ -14,7 +14,8 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-/// For each of some windows, failures with another at the same place of this column not further away; and all with a time.
+/// Counts, for each window, the failures with another at the same place of this column within it; returns also the
+/// number with a time.
 pub(crate) fn close(data: &Dataset, place: &str, windows: &[f64]) -> Result<(Vec<usize>, usize), StudyError> {
     let times = data.numbers(Canonical::Failures, "time")?;
     let all = data.known(Canonical::Failures, "time")? as usize;

@@ -1,4 +1,4 @@
-//! Which distribution times between failures, or of intervals, follow.
+//! Distribution fits of times between failures and of interval lengths.
 
 use rankguard_datasets::{Dataset, Table as Canonical};
 use rankguard_statistics::fit::{Distribution, Sample, Zeros};
@@ -17,15 +17,15 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-/// Times between neighbouring failures of the whole data set, seconds.
+/// Returns times between consecutive failures of the whole data set in seconds.
 pub(crate) fn gaps(data: &Dataset) -> Result<Vec<f64>, StudyError> {
     Ok(sample::gaps(&data.numbers(Canonical::Failures, "time")?))
 }
 
-/// What is fitted: its title, and the sample, where it has any spread.
+/// Title and sample to fit; `None` for a sample without spread.
 type Fitted = (&'static str, Option<Sample>);
 
-/// Times between failures, lengths of intervals, and lives, as far as the data has them.
+/// Collects times between failures, interval lengths, and lives, as far as the data has them.
 fn samples(data: &Dataset, zeros: Zeros) -> Result<Vec<Fitted>, StudyError> {
     let mut samples = Vec::new();
     if data.has(Canonical::Failures) {
@@ -33,7 +33,7 @@ fn samples(data: &Dataset, zeros: Zeros) -> Result<Vec<Fitted>, StudyError> {
     }
     if data.has(Canonical::Outages) {
         let intervals = Intervals::of(data)?;
-        // Where nothing says when the data was taken, an interval without an end has no known length.
+        // If the end of observation is unknown, an interval without an end has no known length.
         let seen_until = data.window.map_or(f64::NAN, |(_, end)| end);
         for (title, up) in [("interval up, h", true), ("interval down, h", false)] {
             samples.push((title, Sample::of_lives(&intervals.lives(up, seen_until), zeros)));

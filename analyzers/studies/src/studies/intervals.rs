@@ -5,15 +5,16 @@ use rankguard_statistics::kaplan_meier::Life;
 
 use crate::error::StudyError;
 
-/// An interval of one node, seconds.
+/// Interval of one node, times in seconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Interval {
-    /// Its place among the names of the column of nodes.
+    /// Index among the names of the node column.
     pub(crate) node: u32,
     pub(crate) start: f64,
-    /// None where nobody saw one.
+    /// `None` if no end was observed.
     pub(crate) end: Option<f64>,
-    /// Whether it went on: it has no end, or only that of the observation, as the source says in `x_cut`.
+    /// True if the interval is censored: it has no end, or only the end of observation, which the source
+    /// marks in `x_cut`.
     pub(crate) went_on: bool,
     pub(crate) up: bool,
 }
@@ -44,14 +45,15 @@ impl Intervals {
         Ok(Self { rows: rows.collect() })
     }
 
-    /// Lengths of the intervals in one state that have both ends, hours.
+    /// Returns the lengths in hours of the intervals in one state that have both ends.
     pub(crate) fn hours(&self, up: bool) -> Vec<f64> {
         let chosen = self.rows.iter().filter(|interval| interval.up == up);
         let ended = chosen.filter_map(|interval| Some((interval.end? - interval.start) / 3_600.0));
         ended.collect()
     }
 
-    /// Lengths of all intervals in one state, hours; those that went on as far as they were seen.
+    /// Returns the lengths in hours of all intervals in one state; censored ones as far as they were
+    /// observed.
     pub(crate) fn lives(&self, up: bool, seen_until: f64) -> Vec<Life> {
         let chosen = self.rows.iter().filter(|interval| interval.up == up);
         let life = |interval: &Interval| Life {

@@ -1,4 +1,4 @@
-//! How jobs end, what that costs, and how it grows with their size.
+//! Final states of jobs, their cost, and failures by job size.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ struct Job {
 }
 
 impl Job {
-    /// Whatever GPUs a job waits for that took no time, it had them for none.
+    /// A job that took no time used no GPUs, even if their number is unknown.
     fn gpu_hours(&self) -> Option<f64> {
         let seconds = self.seconds?;
         let gpus = self.gpus.or((seconds == 0.0).then_some(0.0))?;
@@ -40,7 +40,7 @@ impl Job {
     }
 }
 
-/// The sum of what is known; nothing where nothing is.
+/// Adds known values; `None` if both are unknown.
 fn sum(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     one.zip(other).map(|(one, other)| one + other).or(one).or(other)
 }

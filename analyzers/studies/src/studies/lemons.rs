@@ -1,4 +1,4 @@
-//! Few nodes with many failures.
+//! Nodes with the most failures.
 
 use rankguard_datasets::{Dataset, Labels, Table as Canonical};
 use rankguard_statistics::rate::posterior;
@@ -16,12 +16,12 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-/// How many nodes are named.
+/// Maximum number of listed nodes.
 const WORST: usize = 20;
-/// The prior of a node's rate weighs as much as this many failures.
+/// Weight of the prior of a node's rate, in failures.
 const WEIGHT: f64 = 2.0;
 
-/// The greatest of some counts, as many as are wanted, greatest first.
+/// Returns the `wanted` greatest counts, greatest first.
 fn greatest(mut counts: Vec<u64>, wanted: usize) -> Vec<u64> {
     if wanted < counts.len() {
         counts.select_nth_unstable_by(wanted, |a, b| b.cmp(a));
@@ -31,7 +31,8 @@ fn greatest(mut counts: Vec<u64>, wanted: usize) -> Vec<u64> {
     counts
 }
 
-/// Those of a column with the most failures, most first, of its counts in that order.
+/// Returns the labels of a column with the most failures, most first; `counts` are its counts in
+/// that order.
 fn worst<'a>(labels: &'a Labels, counts: &[u64]) -> Vec<(&'a str, u64)> {
     let least = counts.get(WORST - 1).copied().unwrap_or(0);
     let names = labels.names.iter().map(String::as_str);

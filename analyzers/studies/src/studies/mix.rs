@@ -1,4 +1,4 @@
-//! What fails: shares of failures by any column.
+//! Shares of failures by class or any other column.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-/// How often each text occurs, most often first; absent ones as `(none)`.
+/// Counts each text, most frequent first; absent ones as `(none)`.
 pub(crate) fn counts(values: &[Option<String>]) -> Vec<(String, u64)> {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for value in values {
@@ -29,7 +29,7 @@ pub(crate) fn counts(values: &[Option<String>]) -> Vec<(String, u64)> {
     counts
 }
 
-/// The same of labels.
+/// Counts labels, most frequent first; absent ones as `(none)`.
 fn counts_of(labels: &Labels) -> Vec<(&str, u64)> {
     let names = labels.names.iter().map(String::as_str);
     let mut counts: Vec<(&str, u64)> = names.zip(labels.counts().iter().copied()).collect();
@@ -38,7 +38,7 @@ fn counts_of(labels: &Labels) -> Vec<(&str, u64)> {
     counts
 }
 
-/// The order of counts: most first, equal ones by name.
+/// Compares counts: most first, equal ones by name.
 pub(crate) fn most_first(a: &(&str, u64), b: &(&str, u64)) -> Ordering {
     b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0))
 }

@@ -1,4 +1,4 @@
-//! What can be asked, one question a file.
+//! Catalogue of studies, one a file.
 
 pub(crate) mod availability;
 pub(crate) mod bursts;
@@ -20,24 +20,24 @@ use rankguard_datasets::Dataset;
 use crate::error::StudyError;
 use crate::outcome::Outcome;
 
-/// Probability with which intervals hold the truth.
+/// Confidence level of intervals.
 pub(crate) const LEVEL: f64 = 0.95;
 
-/// What a question can be narrowed by.
+/// Options of a study.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Options {
-    /// Nodes or devices in all, where the data does not state it or states another.
+    /// Total number of nodes or devices; overrides the data set's.
     pub population: Option<u64>,
-    /// The column to group by.
+    /// Column to group by.
     pub by: Option<String>,
-    /// The window of bursts, repeats and neighbours, seconds.
+    /// Window of bursts, repeats and neighbours in seconds.
     pub window_s: Option<f64>,
-    /// What durations of 0 become in fits, seconds; they are dropped where absent.
+    /// Replacement in seconds for durations of 0 in fits; default: they are dropped.
     pub zeros_s: Option<f64>,
 }
 
 impl Options {
-    /// How many there were in all: what was given, else what the data states.
+    /// Returns the population: the given one, otherwise that of the data set.
     pub(crate) fn population(&self, data: &Dataset) -> Result<f64, StudyError> {
         let stated = data.population.map(|all| all.count);
         self.population.or(stated).map(|count| count as f64).ok_or_else(|| {
@@ -53,22 +53,21 @@ impl Options {
     }
 }
 
-/// Length of the data set's window, seconds.
+/// Returns the length of the data set's window in seconds.
 pub(crate) fn length(data: &Dataset) -> Result<f64, StudyError> {
     let length = data.window.map(|(from, to)| to - from).filter(|length| *length > 0.0);
     length.ok_or_else(|| StudyError::missing("the data has no span of time: no rate", "give data with times"))
 }
 
-/// One question.
 #[derive(Clone, Copy)]
 pub struct Study {
-    /// What it is called by.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What it answers.
+    /// Description in one line.
     pub about: &'static str,
-    /// Which canonical tables and columns it reads.
+    /// Required canonical tables and columns.
     pub needs: &'static str,
-    /// Asks it.
+    /// Runs the study.
     pub run: fn(&Dataset, &Options) -> Result<Outcome, StudyError>,
 }
 
@@ -89,7 +88,7 @@ static STUDIES: &[Study] = &[
     retries::STUDY,
 ];
 
-/// All of them.
+/// Returns all studies.
 pub fn studies() -> &'static [Study] {
     STUDIES
 }

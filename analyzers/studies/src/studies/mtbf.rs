@@ -1,4 +1,4 @@
-//! How often something fails: all nodes together, and one node where the population is known.
+//! Mean time between failures: of all nodes together, and of one node if the population is known.
 
 use rankguard_datasets::{Dataset, Table as Canonical};
 use rankguard_statistics::rate::RateEstimate;

@@ -1,4 +1,4 @@
-//! How long repair takes, by cause.
+//! Time to repair, by cause.
 
 use rankguard_datasets::{Dataset, Table as Canonical};
 use rankguard_statistics::groups::Groups;

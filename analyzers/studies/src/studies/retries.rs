@@ -1,4 +1,4 @@
-//! Whether trying again helps.
+//! Job completion by number of attempts.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! How long devices live, by cohort.
+//! Lifetimes of devices, by cohort.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
                 ]);
             }
         }
-        // A picture shows no more than some hundred steps.
+        // A picture resolves only some hundred steps.
         let every = (curve.len() / 400).max(1);
         let points = curve.iter().step_by(every).map(|step| (step.time, step.survival));
         curves.push((cohort.clone(), std::iter::once((0.0, 1.0)).chain(points).collect()));
@@ -76,7 +76,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     Ok(outcome)
 }
 
-/// The life of each node in years, in the order of the table; none where it is not known.
+/// Returns the life of each node in years, in the order of the table; `None` if unknown.
 pub(crate) fn lives(data: &Dataset) -> Result<Vec<Option<Life>>, StudyError> {
     let seen = data.f64s(Canonical::Nodes, "x_time_s");
     let dead = data.labels(Canonical::Nodes, "x_dead");
@@ -110,7 +110,7 @@ fn cohorts(data: &Dataset, by: &str) -> Result<BTreeMap<String, Vec<Life>>, Stud
     Ok(cohorts)
 }
 
-/// Cox: each cohort against the first in order.
+/// Fits a Cox model of each cohort against the first in order.
 fn hazards(cohorts: &BTreeMap<String, Vec<Life>>) -> Option<Table> {
     let names: Vec<&String> = cohorts.keys().collect();
     if !(2..=20).contains(&names.len()) {

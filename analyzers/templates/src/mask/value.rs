@@ -1,4 +1,4 @@
-//! What bytes are and what looks like a value.
+//! Byte kinds and recognition of values by form.
 
 pub(super) const SPACE: u8 = 1;
 pub(super) const BREAK: u8 = 2;
@@ -8,7 +8,7 @@ pub(super) const DIGIT: u8 = 16;
 pub(super) const SLASH: u8 = 32;
 pub(super) const JOINT: u8 = 64;
 pub(super) const NOT_HEX: u8 = 128;
-/// What ends a compound.
+/// Kinds that end a compound.
 pub(super) const END: u8 = SPACE | BREAK;
 
 pub(super) const KINDS: [u8; 256] = kinds();
@@ -20,7 +20,7 @@ const fn kinds() -> [u8; 256] {
         let b = byte as u8;
         kinds[byte] = match b {
             0x1b => SPACE | RARE,
-            // Box drawing and block elements start with 0xe2; whether they are is looked at when they come.
+            // Box drawing and block elements start with 0xe2; the following byte decides.
             0xe2 => BREAK | RARE,
             0..=b' ' => SPACE,
             b'0'..=b'9' => DIGIT,
@@ -37,12 +37,13 @@ const fn kinds() -> [u8; 256] {
     kinds
 }
 
-/// How long the token at the start of `text` is, if none of its bytes can make a value: looked at eight at a time.
+/// Returns the length of the leading token if it contains no byte that can form a value; eight bytes are tested at a
+/// time.
 #[inline]
 pub(super) fn plain(text: &[u8]) -> Option<usize> {
     const LOW: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = LOW << 7;
-    // The high bit of each byte (without its own) that is at least `least`.
+    // Sets the high bit of each byte (ignoring its own) that is at least `least`.
     let from = |bytes: u64, least: u64| (bytes & !HIGH) + (0x80 - least) * LOW;
     let mut length = 0;
     while length <= super::WORD_LIMIT {
@@ -53,7 +54,7 @@ pub(super) fn plain(text: &[u8]) -> Option<usize> {
             padded
         }));
         let spaces = !(from(bytes, 0x21) | bytes) & HIGH;
-        // Quotes and what lies between them, `/` and digits, whatever is not ASCII.
+        // Quotes and the bytes between them, `/` and digits, bytes that are not ASCII.
         let valued = (from(bytes, 0x22) & !from(bytes, 0x28)) | (from(bytes, 0x2f) & !from(bytes, 0x3a)) | bytes;
         let valued = valued & HIGH;
         if spaces == 0 {
@@ -79,19 +80,19 @@ pub(super) fn plain(text: &[u8]) -> Option<usize> {
     None
 }
 
-/// How long the token at the start of `text` is, if it is nothing but a number, a moment or an address of digits.
+/// Returns the length of the leading token if it is only a number, a time or a numeric address.
 #[inline]
 pub(super) fn number(text: &[u8]) -> Option<usize> {
     if !text.first()?.is_ascii_digit() {
         return None;
     }
-    // `+ , - . /`, digits and `:` stand in a row.
+    // `+ , - . /`, digits and `:` are contiguous in ASCII.
     let length = text.iter().take_while(|b| matches!(b, b'+'..=b':')).count();
     let ends = text.get(length).is_none_or(|b| KINDS[usize::from(*b)] & SPACE != 0);
     (ends && text[length - 1].is_ascii_digit()).then_some(length)
 }
 
-/// How long the escape sequence at the start of `text` is.
+/// Returns the length of the leading escape sequence.
 pub(super) fn escape(text: &[u8]) -> usize {
     if text.get(1) != Some(&b'[') {
         return 1;
@@ -105,7 +106,7 @@ pub(super) fn escape(text: &[u8]) -> usize {
     2 + parameters + usize::from(last)
 }
 
-/// How long the query at the start of `text` is.
+/// Returns the length of the leading query.
 pub(super) fn query(text: &[u8]) -> usize {
     let inner = |b: &u8| KINDS[usize::from(*b)] & END == 0 || matches!(b, b'?' | b'=' | b'&' | b';');
     text.iter().take_while(|b| inner(b)).count()
@@ -116,7 +117,7 @@ pub(super) fn is_path(text: &[u8]) -> bool {
     slashes >= 2 || (text[0] == b'/' && text.len() > 1)
 }
 
-/// Whether `text`, which holds a digit, consists of hex words only: numbers, moments, addresses, UUIDs.
+/// Returns true if `text`, which contains a digit, consists of hex words only: numbers, times, addresses, UUIDs.
 pub(super) fn is_address(text: &[u8]) -> bool {
     let (mut words, mut with_digit) = (0, 0);
     let (mut inside, mut digit) = (false, false);
@@ -134,7 +135,7 @@ pub(super) fn is_address(text: &[u8]) -> bool {
     with_digit == words || words >= 3
 }
 
-/// How long the host name at the start of `text` is: three labels or more, a digit in the first, a letter in the last.
+/// Returns the length of the leading host name: three labels or more, a digit in the first, a letter in the last.
 pub(super) fn host(text: &[u8]) -> Option<usize> {
     let label = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
     let first = text.iter().take_while(|b| label(b)).count();
@@ -148,7 +149,7 @@ pub(super) fn host(text: &[u8]) -> Option<usize> {
     (dots >= 2 && last.first().is_some_and(u8::is_ascii_alphabetic)).then_some(length)
 }
 
-/// What sizes and durations are counted in.
+/// Returns true for units of sizes and durations.
 pub(super) fn is_unit(text: &[u8]) -> bool {
     matches!(
         text,
@@ -170,7 +171,7 @@ pub(super) fn is_unit(text: &[u8]) -> bool {
     )
 }
 
-/// Names of days and months, as moments spell them.
+/// Returns true for abbreviated names of days and months.
 pub(super) fn is_calendar(text: &[u8]) -> bool {
     matches!(
         text,

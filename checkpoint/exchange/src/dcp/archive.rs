@@ -1,4 +1,4 @@
-//! The zip archives that `torch.save` writes: nothing compressed, no comment, one folder at the top.
+//! Reader of the zip archives that `torch.save` writes: no compression, no comment, one top folder.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -7,13 +7,13 @@ use std::os::unix::fs::FileExt;
 
 use crc32fast::Hasher;
 
-/// Longest list of records that is read.
+/// Maximum size of a central directory in bytes.
 const MAX_DIRECTORY: u64 = 4 << 20;
 
-/// Bytes read at a time while a checksum is made.
+/// Bytes read at a time while a checksum is computed.
 const BLOCK: usize = 1 << 20;
 
-/// Why bytes are no such archive.
+/// Error of reading an archive.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ArchiveError {
     #[error("cannot read it: {0}")]
@@ -24,7 +24,7 @@ pub(crate) enum ArchiveError {
     Damaged { name: String, stated: u32, found: u32 },
 }
 
-/// A record: its bytes in the file.
+/// Position of a record's bytes in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) offset: u64,
@@ -32,12 +32,12 @@ pub(crate) struct Record {
     crc: u32,
 }
 
-/// An archive within a file.
+/// Archive within a file.
 pub(crate) struct Archive<'f> {
     file: &'f File,
     start: u64,
     end: u64,
-    /// Place of the local header, size and CRC-32, by name without the top folder.
+    /// Offset of the local header, size and CRC-32 of each record, by name without the top folder.
     records: BTreeMap<String, (u64, u64, u32)>,
 }
 
@@ -47,7 +47,7 @@ fn word(bytes: &[u8], at: usize, width: usize) -> Option<u64> {
 }
 
 impl<'f> Archive<'f> {
-    /// Reads the list of records of the archive at `start..start + length`.
+    /// Reads the central directory of the archive at `start..start + length`.
     pub(crate) fn open(file: &'f File, start: u64, length: u64) -> Result<Self, ArchiveError> {
         let end = start.checked_add(length).ok_or(ArchiveError::Shape("its length"))?;
         let (at, bytes) = directory_of(file, start, end)?;
@@ -94,7 +94,7 @@ impl<'f> Archive<'f> {
         Some(Ok(()))
     }
 
-    /// Where a record's bytes lie; `None` when there is no such record.
+    /// Locates the bytes of a record; returns `None` if there is no such record.
     pub(crate) fn record(&self, name: &str) -> Result<Option<Record>, ArchiveError> {
         let Some(&(header, bytes, crc)) = self.records.get(name) else {
             return Ok(None);
@@ -117,7 +117,7 @@ impl<'f> Archive<'f> {
         Ok(Some(Record { offset, bytes, crc }))
     }
 
-    /// The whole of a small record, checked.
+    /// Reads a whole record of at most `most` bytes and compares its checksum.
     pub(crate) fn read(&self, name: &str, most: u64) -> Result<Option<(Vec<u8>, Record)>, ArchiveError> {
         let Some(record) = self.record(name)? else {
             return Ok(None);
@@ -134,12 +134,12 @@ impl<'f> Archive<'f> {
         Ok(Some((bytes, record)))
     }
 
-    /// Whether the writer made checksums: without (`set_crc32_options(False)`) all of them are zero.
+    /// Returns true if the writer stored checksums; with `set_crc32_options(False)` all of them are zero.
     pub(crate) fn has_checksums(&self) -> bool {
         self.records.values().any(|(_, _, crc)| *crc != 0)
     }
 
-    /// Reads a record through and compares its checksum; tells `each` of bytes read.
+    /// Reads a record and compares its checksum; reports the number of bytes read to `each`.
     pub(crate) fn check(&self, name: &str, record: &Record, each: &mut dyn FnMut(u64)) -> Result<(), ArchiveError> {
         let mut hasher = Hasher::new();
         let mut block = vec![0; BLOCK.min(usize::try_from(record.bytes).unwrap_or(BLOCK))];
@@ -168,7 +168,7 @@ impl Record {
     }
 }
 
-/// Where the list of records lies, from the end record.
+/// Locates the central directory through the end record; returns its offset and size.
 fn directory_of(file: &File, start: u64, end: u64) -> Result<(u64, u64), ArchiveError> {
     let no_end = || ArchiveError::Shape("no end record where it should end: cut short, or not written by torch.save");
     let last = end.checked_sub(22).filter(|at| *at >= start).ok_or_else(no_end)?;
@@ -200,7 +200,7 @@ fn directory_of(file: &File, start: u64, end: u64) -> Result<(u64, u64), Archive
     Ok((at, size))
 }
 
-/// Replaces sizes that did not fit into 32 bits: full size, stored size, place of the header, in this order.
+/// Replaces 32-bit sizes that overflowed: full size, stored size, offset of the header, in this order.
 fn wide(extra: &[u8], sizes: &mut [u64; 3]) -> Option<()> {
     if sizes.iter().all(|size| *size != 0xffff_ffff) {
         return Some(());

@@ -1,27 +1,28 @@
-//! A nested state as the flat dictionary that DCP saves.
+//! Flattening of a nested state to the dictionary that DCP saves.
 
 use std::collections::BTreeSet;
 
 use crate::ExchangeError;
 use crate::python_value::PythonValue;
 
-/// A key of the path of an item.
+/// Element of the path of an item: a dict key or a list index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PathPart {
     Key(String),
     Place(u64),
 }
 
-/// An entry of the flat dictionary.
+/// Entry of the flat dictionary.
 #[derive(Debug)]
 pub(super) struct Item<'v> {
-    /// Parts of the path with dots between.
+    /// Parts of the path, joined by dots.
     pub(super) name: String,
     pub(super) path: Vec<PathPart>,
     pub(super) value: &'v PythonValue,
 }
 
-/// Flattens as `torch.distributed.checkpoint` does since 2.4: dicts always, lists where a tensor or dict is in them.
+/// Flattens as `torch.distributed.checkpoint` does since 2.4: dicts always, lists only if they contain a tensor or a
+/// dict.
 pub(super) fn flatten(value: &PythonValue) -> Result<Vec<Item<'_>>, ExchangeError> {
     let mut items = Vec::new();
     match value {

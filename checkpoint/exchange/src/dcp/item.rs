@@ -1,4 +1,4 @@
-//! One item of a `.distcp` file: a tensor, or a value.
+//! Reader of one item of a `.distcp` file: a tensor or a value.
 
 use rankguard_checkpoint::format::{Dtype, MAX_DIMS};
 use rankguard_pickle::{Id, Limits, Node, Objects, Tree};
@@ -9,34 +9,34 @@ use super::values;
 use super::walk::{Walk, dtype_of};
 use crate::volume::Strided;
 
-/// Longest pickle of one item. A tensor's has some hundred bytes; a value's may be a long list.
+/// Maximum pickle size of one item in bytes. A tensor takes some hundred bytes; a value may be a long list.
 const MAX_PICKLE: u64 = 32 << 20;
 
-/// Largest tensor that is put in order in memory because its elements do not lie in rows.
+/// Maximum size in bytes of a tensor that is converted to row-major order in memory.
 const MAX_TURNED: u64 = 1 << 30;
 
-/// Steps over the values of one item.
+/// Step budget for the values of one item.
 const STEPS: u64 = 4 << 20;
 
-/// A tensor's bytes.
+/// Location and type of a tensor's bytes.
 #[derive(Debug)]
 pub(crate) struct TensorItem {
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<u64>,
-    /// First byte of its first element in the file.
+    /// Offset of its first element in the file, in bytes.
     pub(crate) offset: u64,
-    /// How its elements lie, where not in rows.
+    /// Layout of its elements, if they are not in row-major order.
     pub(crate) strided: Option<Strided>,
-    /// The record that holds its bytes, and that record's name.
+    /// Record that holds its bytes, by name and position.
     pub(crate) record: (String, Record),
 }
 
-/// Why an item is not used.
+/// Reason why an item is not imported.
 #[derive(Debug)]
 pub(crate) enum ItemError {
-    /// It is damaged or no item at all.
+    /// The item is damaged or malformed.
     Broken(ArchiveError),
-    /// It is what it says, and cannot be kept.
+    /// The item is intact but has no representation in a checkpoint.
     Unfit(String),
 }
 
@@ -65,7 +65,7 @@ fn with_pickle<T>(archive: &Archive<'_>, read: impl FnOnce(&Tree<'_>) -> Result<
     }
 }
 
-/// A value that is no tensor, as JSON.
+/// Reads a value that is not a tensor, as JSON, with notes on conversions.
 pub(crate) fn value(archive: &Archive<'_>) -> Result<(Value, Vec<String>), ItemError> {
     with_pickle(archive, |tree| {
         let mut walk = Walk::new(tree, STEPS);
@@ -73,7 +73,7 @@ pub(crate) fn value(archive: &Archive<'_>) -> Result<(Value, Vec<String>), ItemE
     })
 }
 
-/// A tensor's place and shape.
+/// Reads the location and shape of a tensor.
 pub(crate) fn tensor(archive: &Archive<'_>) -> Result<TensorItem, ItemError> {
     if let Some((order, _)) = archive.read("byteorder", 16)?
         && order != b"little"
@@ -87,19 +87,19 @@ pub(crate) fn tensor(archive: &Archive<'_>) -> Result<TensorItem, ItemError> {
     })
 }
 
-/// A tensor as its pickle describes it.
+/// Tensor as described by its pickle.
 struct Rebuilt {
     dtype: Dtype,
-    /// Record that holds its storage.
+    /// Name of the record that holds its storage.
     record: String,
-    /// In elements.
+    /// Offset in the storage, in elements.
     storage_offset: u64,
     shape: Vec<u64>,
     stride: Vec<u64>,
 }
 
-/// `torch._utils._rebuild_tensor_v2(storage, offset, size, stride, ...)`, `_v3` (which names the type apart), or
-/// `_rebuild_parameter` around one of them.
+/// Parses `torch._utils._rebuild_tensor_v2(storage, offset, size, stride, ...)`, `_v3` (with a separate element type),
+/// or `_rebuild_parameter` around one of them.
 fn rebuilt(walk: &mut Walk<'_>, id: Id, depth: u32) -> Result<Rebuilt, ItemError> {
     let tree = walk.tree;
     let Some(made) = walk.object(id) else {
@@ -159,7 +159,7 @@ fn strided(
     }))
 }
 
-/// The type of the elements of a `torch.FloatStorage` and its like.
+/// Returns the element type of a storage class such as `torch.FloatStorage`.
 fn storage_dtype(class: &str) -> Option<Dtype> {
     dtype_of(match class {
         "DoubleStorage" => "float64",
@@ -222,7 +222,7 @@ impl Rebuilt {
         })
     }
 
-    /// Elements from the first to the last; `None` beyond 64 bits.
+    /// Returns the number of elements from the first to the last; `None` beyond 64 bits.
     fn span(&self) -> Option<u64> {
         if self.shape.contains(&0) {
             return Some(0);
@@ -231,7 +231,8 @@ impl Rebuilt {
         self.shape.iter().zip(&self.stride).try_fold(1, reach)
     }
 
-    /// Whether its elements follow each other in row-major order; the stride along a dimension of one does not matter.
+    /// Returns true if the elements are contiguous in row-major order; the stride of a dimension of extent one is
+    /// ignored.
     fn is_in_rows(&self) -> bool {
         if self.shape.contains(&0) {
             return true;

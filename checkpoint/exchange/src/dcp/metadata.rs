@@ -1,4 +1,4 @@
-//! The table of contents, `.metadata`.
+//! Parser of `.metadata`, the table of contents of a DCP directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,59 +7,58 @@ use rankguard_pickle::{Id, Limits, Node, Objects};
 
 use super::walk::Walk;
 
-/// Bytes of `.metadata` that are read at most.
+/// Maximum size of `.metadata` in bytes.
 pub(crate) const MAX_BYTES: usize = 512 << 20;
 
-/// Steps over its values: a checkpoint of a million chunks stays far below.
+/// Step budget for its values; a checkpoint of a million chunks needs far fewer.
 const STEPS: u64 = 1 << 28;
 
-/// What a DCP directory holds.
+/// Table of contents of a DCP directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// Its tensors, by name.
+    /// Tensors by name.
     pub tensors: BTreeMap<String, Tensor>,
-    /// Names of values that are no tensors.
+    /// Names of values that are not tensors.
     pub values: BTreeSet<String>,
-    /// Where everything lies: by name, and for a chunk by its offset.
+    /// Location of every item by name, and of a chunk by name and offset.
     pub places: BTreeMap<(String, Option<Vec<u64>>), Place>,
     /// Entries that cannot be read: name and reason.
     pub odd: Vec<(String, String)>,
 }
 
-/// A tensor.
+/// Tensor and its chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tensor {
-    /// Its element type, or PyTorch's name for it where a checkpoint cannot hold it.
+    /// Element type, or PyTorch's name of it if a checkpoint cannot hold it.
     pub dtype: Result<Dtype, String>,
-    /// Its shape.
     pub size: Vec<u64>,
-    /// The parts that were written.
+    /// Chunks that were written.
     pub chunks: Vec<Chunk>,
 }
 
-/// A part of a tensor.
+/// Box of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// Where it begins.
+    /// Start in each dimension, in elements.
     pub offsets: Vec<u64>,
-    /// Its extent.
+    /// Extent in each dimension, in elements.
     pub sizes: Vec<u64>,
 }
 
-/// Where an item lies.
+/// Location of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// File, from the directory.
+    /// Path of the file, relative to the directory.
     pub file: String,
-    /// Its first byte there.
+    /// Offset of the first byte in the file.
     pub offset: u64,
-    /// Its length.
+    /// Size in bytes.
     pub length: u64,
-    /// Whether something was done to its bytes that is not undone here (compression).
+    /// True if the bytes were transformed (compressed), which this reader does not undo.
     pub is_transformed: bool,
 }
 
-/// Why bytes are no table of contents.
+/// Error of parsing the table of contents.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum MetadataError {
@@ -74,9 +73,9 @@ pub enum MetadataError {
 }
 
 impl Metadata {
-    /// Reads the pickle. Nothing in it is imported or called.
+    /// Parses the pickle without importing or calling anything in it.
     pub fn parse(bytes: &[u8]) -> Result<Self, MetadataError> {
-        // Forty values a chunk: a million and a half of chunks, and three gigabytes at most for whoever wants to waste them.
+        // Some forty values a chunk: enough for 1.5 million chunks, and at most three gigabytes for a hostile file.
         let limits = Limits {
             bytes: MAX_BYTES,
             values: 1 << 26,
@@ -164,7 +163,7 @@ fn tensor(walk: &mut Walk<'_>, id: Id) -> Option<Tensor> {
     let tree = walk.tree;
     let fields = walk.fields(id, "TensorStorageMetadata")?;
     let properties = walk.object(fields.get(tree, "properties")?)?;
-    // The state of TensorProperties is a tuple of five or six, of which the type is the first.
+    // The state of TensorProperties is a tuple of five or six; the element type is the first.
     let dtype = match tree.node(properties.state) {
         Node::Tuple(_) => *tree.items(properties.state)?.first()?,
         _ => walk
@@ -227,7 +226,7 @@ mod tests {
         assert!(matches!(error(other), MetadataError::Shape { .. }));
     }
 
-    /// One list of chunks, used by many tensors: a few kilobytes that ask for a great many chunks.
+    /// Many tensors share one list of chunks: a few kilobytes that expand to a great many chunks.
     #[test]
     fn one_list_that_is_used_many_times_has_a_bound() {
         let text = |text: &str| [b"X", (text.len() as u32).to_le_bytes().as_slice(), text.as_bytes()].concat();

@@ -1,4 +1,4 @@
-//! Opening a DCP directory.
+//! Reader of a DCP directory.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,8 +17,8 @@ use crate::problem::Problems;
 use crate::volume::Volume;
 use crate::{ExchangeError, Progress};
 
-/// Opens a directory: reads the table of contents, finds every item and compares its checksum, of which `progress` is told.
-/// A tensor or value that cannot be kept becomes a problem; one that is damaged or missing is an error.
+/// Opens a directory: reads the table of contents, locates every item, compares its checksum, and reports that work to
+/// `progress`. A tensor or value that a checkpoint cannot hold becomes a problem; a damaged or missing one is an error.
 pub fn open(dir: &Path, progress: Progress<'_>) -> Result<Foreign, ExchangeError> {
     let path = dir.join(METADATA_FILE);
     let bytes = files::read(&path, MAX_BYTES as u64)?;
@@ -83,7 +83,7 @@ struct Reader<'a> {
     volume: Volume,
     /// Number and length of each file in the volume.
     files: BTreeMap<&'a str, (usize, u64)>,
-    /// The file that was used last.
+    /// File that was used last.
     open: Option<(&'a str, PathBuf, File)>,
     parts: Vec<Part>,
     problems: Problems,
@@ -201,7 +201,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Opens an item's archive and reads it with `read`. The inner error is of what is sound and cannot be kept.
+    /// Opens an item's archive and parses it with `read`. The inner error is for an intact item that cannot be
+    /// imported.
     fn item<T>(
         &mut self,
         name: &str,
@@ -235,7 +236,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Makes a file the open one; gives its number in the volume and its length.
+    /// Opens a file if it is not the current one; returns its number in the volume and its length.
     fn file(&mut self, name: &'a str) -> Result<(usize, u64), ExchangeError> {
         if let (Some((open, _, _)), Some(known)) = (&self.open, self.files.get(name))
             && *open == name

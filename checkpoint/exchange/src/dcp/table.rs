@@ -1,4 +1,4 @@
-//! The table of contents (`.metadata`) of a directory of `torch.distributed.checkpoint`.
+//! Writer of `.metadata`, the table of contents of a `torch.distributed.checkpoint` directory.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,14 @@ use crate::archive_plan::ArchivePlace;
 use crate::pickle_writer::{PickleWriter, torch_name};
 use crate::python_value::PythonValue;
 
-/// Module of the classes of the table.
+/// Python module of the classes in the table.
 const METADATA: &str = "torch.distributed.checkpoint.metadata";
 
-/// Version of the format, which chooses how a reader flattens its state.
+/// Format version, which selects how a reader flattens its state.
 const VERSION: &str = "1.0.0";
 
-/// What an archive of the directory holds: a chunk of a tensor (number, offset, shape) or a value.
+/// Content of one archive of the directory: a chunk of a tensor (number, offset, shape), or a
+/// value.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) name: String,
@@ -25,7 +26,7 @@ pub(super) struct Row {
 /// Offset and shape of a part of a tensor.
 type ChunkPlace<'a> = (&'a [u64], &'a [u64]);
 
-/// The pickle of the table; `rows` and `places` belong together.
+/// Returns the pickle of the table; `rows` and `places` have the same order.
 pub(super) fn table(
     items: &[Item<'_>],
     tensors: &BTreeMap<String, TensorBox>,
@@ -107,7 +108,7 @@ fn tensor(writer: &mut PickleWriter, boxed: &TensorBox, chunks: &[ChunkPlace<'_>
     });
 }
 
-/// Properties with five parts, which all versions read: the sixth, strides, came with torch 2.12.
+/// Writes properties with five parts, which all versions read; torch 2.12 added the sixth, strides.
 fn properties(writer: &mut PickleWriter, dtype: Dtype) {
     writer.global(METADATA, "TensorProperties");
     [b')', 0x81, b'('].into_iter().for_each(|code| writer.op(code));
@@ -126,7 +127,7 @@ fn size(writer: &mut PickleWriter, extents: &[u64]) {
     call(writer, ("torch", "Size"), |writer| writer.tuple_of_numbers(extents));
 }
 
-/// The result of a function of one argument.
+/// Writes a call of a function with one argument.
 fn call(writer: &mut PickleWriter, function: (&str, &str), argument: impl FnOnce(&mut PickleWriter)) {
     writer.global(function.0, function.1);
     writer.op(b'(');

@@ -1,14 +1,15 @@
-//! Values that are no tensors, as JSON.
+//! Conversion of values that are not tensors to JSON.
 
 use rankguard_pickle::{Id, Node};
 use serde_json::{Map, Value};
 
 use super::walk::Walk;
 
-/// How deep values may lie within each other.
+/// Maximum nesting depth of a value.
 const DEPTH: u32 = 64;
 
-/// The value as JSON, and what is not quite the same in it; an error says why JSON cannot hold it.
+/// Converts a value to JSON and returns notes on inexact conversions; the error is the reason why
+/// JSON cannot hold it.
 pub(crate) fn to_json(walk: &mut Walk<'_>, id: Id) -> Result<(Value, Vec<String>), String> {
     let mut notes = Vec::new();
     let value = json(walk, id, DEPTH, &mut notes)?;
@@ -70,7 +71,7 @@ fn dictionary(walk: &mut Walk<'_>, flat: &[Id], depth: u32, notes: &mut Vec<Stri
     Ok(Value::Object(map))
 }
 
-/// The few objects that are plain values in all but name.
+/// Converts the objects that wrap plain values, such as `OrderedDict`.
 fn object(walk: &mut Walk<'_>, id: Id, depth: u32, notes: &mut Vec<String>) -> Result<Value, String> {
     let tree = walk.tree;
     let Some(made) = walk.object(id) else {
@@ -93,7 +94,7 @@ fn object(walk: &mut Walk<'_>, id: Id, depth: u32, notes: &mut Vec<String>) -> R
             let parts = parts.ok_or("is a path of parts that are no text")?;
             Ok(Value::String(parts.join("/").replacen("//", "/", 1)))
         }
-        // How protocol 2, which torch.save writes, says bytes.
+        // Encoding of bytes in protocol 2, which torch.save writes.
         (("_codecs", "encode"), _) => Err("is bytes, which JSON cannot hold".to_owned()),
         ((module, name), _) => Err(format!(
             "is an object of {}, which only the program that made it could make again",
@@ -107,7 +108,7 @@ fn named(walk: &Walk<'_>, id: Id) -> String {
     shown(&format!("{module}.{name}"))
 }
 
-/// Foreign text that may stand in a message.
+/// Shortens foreign text and replaces control characters, for use in a message.
 fn shown(text: &str) -> String {
     let plain = |c: char| if c.is_control() { '?' } else { c };
     text.chars().take(120).map(plain).collect()

@@ -1,19 +1,20 @@
-//! Walking plain values that came out of a foreign pickle, with a bound on the steps.
+//! Bounded traversal of the values of a foreign pickle.
 
 use rankguard_pickle::{Id, Node, Tree};
 
 use rankguard_checkpoint::format::{Dtype, MAX_DIMS};
 
-/// A tree and the steps that are left. A small pickle can use one large list many times; steps bound what that costs.
+/// Tree and remaining step budget. A small pickle can reference one large list many times; the budget bounds that
+/// cost.
 pub(crate) struct Walk<'t> {
     pub(crate) tree: &'t Tree<'t>,
     steps: u64,
 }
 
-/// A class or function by module and name.
+/// Class or function by module and name.
 pub(crate) type ClassName<'t> = (&'t str, &'t str);
 
-/// An object as far as it is needed here.
+/// Parts of a pickled object that the readers use.
 #[derive(Clone, Copy)]
 pub(crate) struct Made<'t> {
     pub(crate) class: ClassName<'t>,
@@ -27,13 +28,13 @@ impl<'t> Walk<'t> {
         Self { tree, steps }
     }
 
-    /// Whether `steps` more may be taken.
+    /// Takes `steps` from the budget; returns `None` if it is spent.
     pub(crate) fn spend(&mut self, steps: usize) -> Option<()> {
         self.steps = self.steps.checked_sub(steps as u64 + 1)?;
         Some(())
     }
 
-    /// Text, whole; `None` for what is no UTF-8.
+    /// Returns the complete text of a node; `None` if it is not UTF-8 text.
     pub(crate) fn text(&self, id: Id) -> Option<&'t str> {
         match self.tree.node(id) {
             Node::Text(_) => std::str::from_utf8(self.tree.bytes(id)?).ok(),
@@ -41,7 +42,7 @@ impl<'t> Walk<'t> {
         }
     }
 
-    /// A class by name.
+    /// Returns the class or function that a node references.
     pub(crate) fn global(&self, id: Id) -> Option<ClassName<'t>> {
         match self.tree.node(id) {
             Node::Global { module, name } => Some((self.text(*module)?, self.text(*name)?)),
@@ -67,7 +68,7 @@ impl<'t> Walk<'t> {
         }
     }
 
-    /// Fields of an object of the class `name` of PyTorch.
+    /// Returns the fields of an object of PyTorch's class `name`.
     pub(crate) fn fields(&mut self, id: Id, name: &str) -> Option<Fields<'t>> {
         let made = self.object(id)?;
         let known = made.class.1 == name && (made.class.0 == "torch" || made.class.0.starts_with("torch."));
@@ -82,7 +83,7 @@ impl<'t> Walk<'t> {
         Some(Fields { flat })
     }
 
-    /// Extents or offsets: a `torch.Size`, a tuple or a list.
+    /// Returns extents or offsets from a `torch.Size`, a tuple or a list.
     pub(crate) fn size(&mut self, id: Id) -> Option<Vec<u64>> {
         let id = match self.object(id) {
             Some(made) if made.class == ("torch", "Size") => match self.tree.items(made.args)? {
@@ -101,7 +102,7 @@ impl<'t> Walk<'t> {
         items.iter().map(|item| self.whole(*item)).collect()
     }
 
-    /// A whole number that is not negative.
+    /// Returns an integer that is not negative.
     pub(crate) fn whole(&self, id: Id) -> Option<u64> {
         match self.tree.node(id) {
             Node::Int(value) => u64::try_from(*value).ok(),
@@ -109,14 +110,15 @@ impl<'t> Walk<'t> {
         }
     }
 
-    /// `torch.float32` and its like; the name where a checkpoint cannot hold it.
+    /// Returns the element type of a node such as `torch.float32`; the inner error is the name of an unsupported
+    /// type.
     pub(crate) fn dtype(&self, id: Id) -> Option<Result<Dtype, String>> {
         let (module, name) = self.global(id)?;
         (module == "torch").then(|| dtype_of(name).ok_or_else(|| name.chars().take(64).collect()))
     }
 }
 
-/// Fields of an object, by name. A field that comes twice counts as it came last, as in Python.
+/// Fields of an object by name. The last of repeated fields counts, as in Python.
 pub(crate) struct Fields<'t> {
     flat: &'t [Id],
 }
@@ -129,7 +131,7 @@ impl Fields<'_> {
     }
 }
 
-/// The element type that PyTorch calls so.
+/// Returns the element type for PyTorch's name of it.
 pub(crate) fn dtype_of(name: &str) -> Option<Dtype> {
     Some(match name {
         "bool" => Dtype::Bool,

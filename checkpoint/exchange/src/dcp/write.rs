@@ -1,4 +1,4 @@
-//! A committed checkpoint as a directory for `torch.distributed.checkpoint.load`.
+//! Export of a committed checkpoint as a directory for `torch.distributed.checkpoint.load`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,11 +20,11 @@ use crate::state_tree::StateTree;
 use crate::torch_file;
 use crate::{ExchangeError, Progress};
 
-/// Largest chunk of a tensor in bytes: a reader holds one chunk in memory.
+/// Maximum chunk size in bytes: a reader holds one chunk in memory.
 const CHUNK_BYTES: u64 = 512 << 20;
 
-/// Writes the selected state, tensors in chunks of at most 512 MiB. The directory appears under its name when all of it is
-/// on the disk; the table of contents is written last. Every byte is compared with the digest of its chunk (RG-2).
+/// Writes the selected state, tensors in chunks of at most 512 MiB. The directory appears under its name once all of it
+/// is on disk; the table of contents is written last. Every byte is compared with the digest of its chunk (RG-2).
 pub fn export(
     store: &Store,
     checkpoint: &Checkpoint,
@@ -67,9 +67,9 @@ pub fn export(
 struct DcpExport<'a> {
     tree: &'a StateTree,
     plans: Vec<ArchivePlan>,
-    /// The row of the table that each plan makes.
+    /// Table row of each archive plan.
     rows: Vec<Row>,
-    /// Boxes to stream, in the order of their numbers.
+    /// Boxes to stream; the index is the tensor number.
     wanted: Vec<TensorBox>,
 }
 
@@ -143,7 +143,7 @@ impl<'a> DcpExport<'a> {
     }
 }
 
-/// Chunks of a tensor; an empty one has one empty chunk.
+/// Returns the chunks of a tensor; an empty tensor has one empty chunk.
 fn chunks(whole: &TensorBox) -> Vec<TensorBox> {
     let found = pieces(whole, CHUNK_BYTES);
     if found.is_empty() { vec![whole.clone()] } else { found }

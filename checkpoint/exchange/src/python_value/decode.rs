@@ -13,7 +13,7 @@ const MAX_DIGITS: usize = 610;
 /// Largest nesting depth of a decoded state.
 const MAX_DEPTH: usize = 200;
 
-/// Cause why a state cannot be decoded.
+/// Path and cause of a state that cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {cause}")]
 pub(crate) struct DecodeError {
@@ -141,7 +141,7 @@ fn not_base64(path: &str) -> DecodeError {
     error(path, "text that is no base64")
 }
 
-/// `[dtype, shape, base64, kind]` of a tensor in a `per-rank` value.
+/// Decodes the `[dtype, shape, base64, kind]` entry of a tensor in a `per-rank` value.
 fn inline(entry: Option<&Value>, path: &str) -> Result<PythonValue, DecodeError> {
     let read = || {
         let entry = entry?.as_array()?;
@@ -157,7 +157,7 @@ fn inline(entry: Option<&Value>, path: &str) -> Result<PythonValue, DecodeError>
     read().ok_or_else(|| error(path, "a malformed tensor of one rank"))
 }
 
-/// Little-endian two's complement of a decimal integer.
+/// Converts a decimal integer to little-endian two's complement.
 fn big_int(text: &str) -> Option<Vec<u8>> {
     let (is_negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -190,7 +190,7 @@ fn big_int(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Bytes of standard base64 with padding.
+/// Decodes standard base64 with padding.
 fn base64(text: &str) -> Option<Vec<u8>> {
     let text = text.trim_end_matches('=');
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
@@ -214,7 +214,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A numpy scalar as the plain number of Python.
+/// Converts a numpy scalar to a plain Python number.
 fn scalar(dtype: &str, bytes: &[u8]) -> Option<PythonValue> {
     let (order, kind) = dtype.split_at_checked(1)?;
     let mut bytes = bytes.to_vec();
@@ -240,7 +240,7 @@ fn scalar(dtype: &str, bytes: &[u8]) -> Option<PythonValue> {
     }
 }
 
-/// Value of an IEEE half-precision number.
+/// Decodes an IEEE half-precision number.
 fn half(bits: u16) -> f64 {
     let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
     let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));

@@ -1,14 +1,15 @@
-//! The states of several ranks as one.
+//! Merge of the states of several ranks into one.
 
 use super::PythonValue;
 use crate::problem::Problems;
 
-/// Adds to `first` what only `other` has. Where two plain values differ, `first` stays and the path is reported.
+/// Adds to `first` the entries that only `other` has. Where two plain values differ, that of `first` is retained
+/// and the path is reported.
 pub(crate) fn merge(first: &mut PythonValue, other: PythonValue, path: &str, problems: &mut Problems) {
     match (first, other) {
         (PythonValue::Dict(pairs), PythonValue::Dict(others)) => {
             for (at, (key, item)) in others.into_iter().enumerate() {
-                // Ranks mostly have the same keys in the same order, so the search is rare.
+                // Ranks mostly have the same keys in the same order, so the linear search is rare.
                 let is_at = |pair: &(PythonValue, PythonValue)| pair.0 == key;
                 let at = if pairs.get(at).is_some_and(is_at) {
                     Some(at)

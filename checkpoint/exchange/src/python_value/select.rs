@@ -1,9 +1,9 @@
-//! Selection of a part of a state by the start of dotted names.
+//! Selection of a part of a state by the prefix of dotted names.
 
 use super::PythonValue;
 use crate::NameSelection;
 
-/// The part of `value` whose names the selection has; `None` where there is none.
+/// Returns the selected part of `value`; `None` if no name matches.
 pub(crate) fn select(value: PythonValue, selection: &NameSelection) -> Option<PythonValue> {
     if selection.is_all() {
         return Some(value);
@@ -37,7 +37,7 @@ fn collect(value: PythonValue, prefix: &str, is_stripped: bool, found: &mut Vec<
     }
 }
 
-/// Adds an entry whose key starts with the rest of the prefix.
+/// Adds an entry with a key that starts with the rest of the prefix.
 fn keep(
     key: PythonValue,
     item: PythonValue,

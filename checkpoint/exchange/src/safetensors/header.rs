@@ -1,4 +1,4 @@
-//! The header of a safetensors file.
+//! Parser and writer of the header of a safetensors file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use rankguard_checkpoint::format::{Dtype, MAX_DIMS, TensorBox};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 
-/// Longest header that readers of the format accept.
+/// Maximum header size in bytes that readers of the format accept.
 pub const MAX_HEADER_BYTES: u64 = 100_000_000;
 
 const METADATA: &str = "__metadata__";
@@ -15,31 +15,29 @@ const METADATA: &str = "__metadata__";
 /// Element types of the format that a checkpoint cannot hold, with their width in bits.
 const FOREIGN: [(&str, u64); 3] = [("F4", 4), ("F6_E2M3", 6), ("F6_E3M2", 6)];
 
-/// A tensor and its place.
+/// Entry of a tensor in the header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorAt {
-    /// Its name.
     pub name: String,
-    /// Its element type; as written where a checkpoint cannot hold it.
+    /// Element type, or its name in the file if a checkpoint cannot hold it.
     pub dtype: Result<Dtype, String>,
-    /// Its shape.
     pub shape: Vec<u64>,
-    /// Its first byte, from the end of the header.
+    /// Offset of the first byte, from the end of the header.
     pub start: u64,
-    /// Past its last byte.
+    /// Offset past the last byte, from the end of the header.
     pub end: u64,
 }
 
-/// The header of a file, in the order of the tensors' bytes.
+/// Header of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Free text.
+    /// Free text entries of `__metadata__`.
     pub metadata: BTreeMap<String, String>,
-    /// The tensors.
+    /// Tensors in the order of their bytes.
     pub tensors: Vec<TensorAt>,
 }
 
-/// Why a header is none.
+/// Error of parsing a header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum HeaderError {
@@ -59,8 +57,8 @@ pub enum HeaderError {
 }
 
 impl Header {
-    /// Reads the header's JSON. `data` is how many bytes the file has after the header: tensors must cover them without a
-    /// hole, an overlap or a rest, as the format demands.
+    /// Parses the header's JSON. `data` is the number of bytes after the header: tensors must cover them without hole,
+    /// overlap or rest, as the format requires.
     pub fn parse(json: &[u8], data: u64) -> Result<Self, HeaderError> {
         let mut header: Self = serde_json::from_slice(json).map_err(|error| HeaderError::Json(error.to_string()))?;
         header
@@ -88,7 +86,7 @@ impl Header {
         Ok(header)
     }
 
-    /// The header as it stands in a file: length, JSON, spaces up to a multiple of eight.
+    /// Serialises the header: length, JSON, spaces up to a multiple of eight.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut map = serde_json::Map::new();
         if !self.metadata.is_empty() {
@@ -120,7 +118,7 @@ impl TensorAt {
             Ok(dtype) => Some(dtype.bytes() * 8),
             Err(name) => FOREIGN.iter().find(|(known, _)| known == name).map(|(_, bits)| *bits),
         };
-        // A type that nobody here knows is left out later; its size can only be believed.
+        // A tensor of an unknown type is left out later; its size cannot be checked.
         let Some(width) = width else { return Ok(()) };
         let needed = match self.shape.contains(&0) {
             true => Some(0),
@@ -139,7 +137,7 @@ impl TensorAt {
         })
     }
 
-    /// It as a part, where a checkpoint can hold it.
+    /// Returns the tensor as a box; the error is the reason why a checkpoint cannot hold it.
     pub(crate) fn boxed(&self) -> Result<TensorBox, String> {
         let dtype = self
             .dtype
@@ -158,7 +156,7 @@ fn shown(name: &str) -> String {
     name.chars().take(128).collect()
 }
 
-/// What a tensor's entry holds.
+/// JSON entry of a tensor.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Info {
@@ -168,7 +166,7 @@ struct Info {
 }
 
 impl<'de> Deserialize<'de> for Header {
-    /// A map that refuses a name that comes twice, which JSON itself does not.
+    /// Deserialises a map and refuses repeated names, which JSON itself permits.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Entries;
 
@@ -206,7 +204,7 @@ impl<'de> Deserialize<'de> for Header {
     }
 }
 
-/// A map of text to text; `null` is taken for an empty one, as some writers mean it.
+/// Deserialiser of a map of text to text; `null` counts as an empty map, as some writers use it.
 struct Texts;
 
 impl<'de> DeserializeSeed<'de> for Texts {

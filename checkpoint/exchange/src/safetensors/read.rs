@@ -1,4 +1,4 @@
-//! Reading safetensors files.
+//! Reader of safetensors files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,14 +17,14 @@ use crate::problem::Problems;
 use crate::volume::Volume;
 use crate::{ExchangeError, Progress};
 
-/// Longest index of several files.
+/// Maximum size in bytes of an index over several files.
 const MAX_INDEX_BYTES: u64 = 100_000_000;
 
 /// Bytes read at a time while digests are compared.
 const BLOCK: usize = 1 << 20;
 
-/// Opens one file, or a directory with one or several, with or without an index. Where a file carries digests of its
-/// tensors, they are compared, which reads it whole; `progress` is told of that.
+/// Opens one file, or a directory with one or several, with or without an index. Reads and compares all tensors for
+/// which a file carries digests, and reports that work to `progress`.
 pub fn open(path: &Path, progress: Progress<'_>) -> Result<Foreign, ExchangeError> {
     let mut reader = Reader::default();
     if path.is_dir() {
@@ -48,7 +48,7 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// Files of a directory without an index, by name.
+/// Returns the files of a directory without an index, sorted by name.
 fn unindexed(dir: &Path) -> Result<Vec<PathBuf>, ExchangeError> {
     let entries = fs::read_dir(dir).map_err(ExchangeError::io("list", dir))?;
     let mut found = Vec::new();
@@ -62,7 +62,7 @@ fn unindexed(dir: &Path) -> Result<Vec<PathBuf>, ExchangeError> {
     Ok(found)
 }
 
-/// A tensor whose digest a file states.
+/// Tensor for which a file carries a digest.
 struct Stated {
     path: PathBuf,
     name: String,
@@ -99,7 +99,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Takes the tensors of a file: all, or those that an index says are in it.
+    /// Adds the tensors of a file: all, or those that the index assigns to it.
     fn file(&mut self, path: &Path, wanted: Option<&BTreeSet<&str>>) -> Result<(), ExchangeError> {
         let (header, data_at) = header_of(path)?;
         let digests: BTreeMap<String, String> = match header.metadata.get(keys::DIGESTS) {
@@ -152,7 +152,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Compares every tensor with its digest where there is one.
+    /// Compares every tensor that has a digest.
     fn compare(&self, progress: Progress<'_>) -> Result<(), ExchangeError> {
         let total = self.stated.iter().map(|stated| stated.bytes).sum();
         let (mut done, mut block) = (0, vec![0; BLOCK]);
@@ -194,7 +194,7 @@ impl Reader {
         Foreign::new("safetensors", self.parts, self.volume, states, self.problems)
     }
 
-    /// What another writer put into `__metadata__`.
+    /// Returns the `__metadata__` entries of another writer as a state.
     fn free_text(&mut self) -> Vec<Value> {
         let own = |key: &String| key.starts_with("rankguard.") || key == "format";
         let text: BTreeMap<&String, &String> = self.metadata.iter().filter(|(key, _)| !own(key)).collect();
@@ -213,7 +213,7 @@ impl Reader {
     }
 }
 
-/// The header of a file and where its tensors begin.
+/// Reads the header of a file; returns it with the offset of the tensor data.
 fn header_of(path: &Path) -> Result<(Header, u64), ExchangeError> {
     let (file, length) = files::open(path)?;
     let malformed = |what: String| ExchangeError::malformed(path, what);

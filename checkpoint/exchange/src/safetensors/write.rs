@@ -1,4 +1,4 @@
-//! Writing a committed checkpoint as safetensors.
+//! Export of a committed checkpoint as safetensors.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,11 +18,11 @@ use crate::pieces::stream;
 use crate::state_tree::whole_tensors;
 use crate::{ExchangeError, Progress};
 
-/// Longest text of all states that goes into a file.
+/// Maximum length in bytes of the states that are stored in a file.
 const MAX_STATES: usize = 1 << 20;
 
-/// Writes every tensor of a checkpoint, whole, checked against its chunks' digests on the way (RG-2). The file or directory
-/// appears under its name when all of it is on the disk.
+/// Writes every tensor of a checkpoint at its global shape, checked against the digests of its chunks (RG-2). The file
+/// or directory appears under its name once all of it is on disk.
 pub fn export(
     store: &Store,
     checkpoint: &Checkpoint,
@@ -52,7 +52,7 @@ pub fn export(
         total,
         progress,
     };
-    // A part of the tensors does not stand for the whole state.
+    // States are written only with the complete set of tensors.
     if request.selection.is_all() {
         writer.states();
     }
@@ -79,7 +79,7 @@ pub fn export(
     Ok(exported)
 }
 
-/// Every tensor, whole, in the order of the format's own writer: widest elements first, then by name.
+/// Returns every selected tensor in the order of the format's own writer: widest elements first, then by name.
 fn wholes(indexes: &[ShardIndex], selection: &NameSelection) -> Result<Vec<TensorBox>, ExchangeError> {
     let known = whole_tensors(indexes);
     let is_selected = |boxed: &&TensorBox| selection.exported_name(&boxed.name).is_some();
@@ -99,7 +99,7 @@ fn wholes(indexes: &[ShardIndex], selection: &NameSelection) -> Result<Vec<Tenso
     Ok(found)
 }
 
-/// Cuts a list of tensors, by name, where a file would grow beyond `most`.
+/// Splits a list of tensors, sorted by name, where a file would grow beyond `most` bytes.
 fn groups(mut wanted: Vec<TensorBox>, most: u64) -> Vec<Vec<TensorBox>> {
     if wanted.iter().filter_map(TensorBox::bytes).fold(0, u64::saturating_add) <= most {
         return vec![wanted];
@@ -139,7 +139,7 @@ fn final_names(names: &[PathBuf], out: &Path, is_file: bool) -> Vec<PathBuf> {
     }
 }
 
-/// Where a file comes from; `format` is what model libraries ask for before they load one.
+/// Returns the metadata on the origin of a file; model libraries check `format` before they load one.
 fn common(checkpoint: &Checkpoint) -> BTreeMap<String, String> {
     let manifest = &checkpoint.manifest;
     BTreeMap::from([
@@ -191,7 +191,7 @@ impl Writer<'_> {
             metadata: self.common.clone(),
             tensors: places(&group, self.selection),
         };
-        // The header's length must be known before the digests are: so many zeros take their place meanwhile.
+        // The header length must be fixed before the digests are known, so zeros of the same length take their place.
         let nothing = vec!["0".repeat(64); group.len()];
         let length = with_digests(&mut header, &nothing).len();
         if length as u64 > MAX_HEADER_BYTES {
@@ -210,7 +210,7 @@ impl Writer<'_> {
             .map_err(ExchangeError::io("write", path))
     }
 
-    /// Writes the tensors back to back; gives the digest of each.
+    /// Writes the tensors back to back; returns the digest of each.
     fn tensors(&mut self, file: &File, path: &Path, group: &[TensorBox]) -> Result<Vec<String>, ExchangeError> {
         let mut digests = vec![blake3::hash(&[]).to_hex().to_string(); group.len()];
         let (mut hasher, mut current) = (blake3::Hasher::new(), None);
@@ -239,7 +239,7 @@ fn exported_name(boxed: &TensorBox, selection: &NameSelection) -> String {
     selection.exported_name(&boxed.name).unwrap_or(&boxed.name).to_owned()
 }
 
-/// Where each tensor lies, back to back.
+/// Assigns offsets to the tensors, back to back.
 fn places(group: &[TensorBox], selection: &NameSelection) -> Vec<TensorAt> {
     let mut start = 0u64;
     let place = |boxed: &TensorBox| {
@@ -257,7 +257,7 @@ fn places(group: &[TensorBox], selection: &NameSelection) -> Vec<TensorAt> {
     group.iter().map(place).collect()
 }
 
-/// The header with these digests in it.
+/// Serialises the header with these digests.
 fn with_digests(header: &mut Header, digests: &[String]) -> Vec<u8> {
     let names = header.tensors.iter().map(|tensor| &tensor.name);
     let by_name: BTreeMap<&String, &String> = names.zip(digests).collect();

@@ -1,4 +1,4 @@
-//! Checkpoints in a folder that goes with the test.
+//! Checkpoints in a folder that is removed after the test.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
@@ -31,7 +31,7 @@ pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
-/// What the script that wrote the fixtures says is in them.
+/// Content of the fixtures, as recorded by the script that wrote them.
 pub fn expected() -> Tensors {
     let text = fs::read_to_string(fixture("expected.json")).unwrap();
     let all: BTreeMap<String, serde_json::Value> = serde_json::from_str(&text).unwrap();

@@ -1,4 +1,4 @@
-//! The sending and asking side.
+//! Client side of the bulk protocol.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use super::server::MAX_FETCH_BYTES;
 use super::{BulkError, Cut, Keep, Name, SumView, What, protocol};
 use crate::cap::Cap;
 
-/// How a peer is spoken to.
+/// Limits of the requests to one peer.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Longest wait for one request; the wait for the bandwidth cap is not part of it. With [`Keep::Disk`] the last
-    /// request waits for the peer's disk: give it the time that the whole image takes there.
+    /// Deadline of one request, default 10 s, without the wait for the bandwidth cap. With [`Keep::Disk`] the seal
+    /// request includes the write to the peer's disk, so allow the time that the whole image takes there.
     pub deadline: Duration,
-    /// Connections of one push.
+    /// Number of connections of one push, default 2.
     pub connections: usize,
 }
 
@@ -39,37 +39,34 @@ impl Default for Limits {
     }
 }
 
-/// An image is with a peer, whole and checked: what makes a slot `Replicated`.
+/// Receipt for an image that a peer holds complete and checked; moves a slot to `Replicated`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Replicated {
-    /// What.
     pub name: Name,
-    /// Where.
     pub peer: SocketAddr,
-    /// Root over its chunks, as the peer has computed it.
+    /// Root over the chunks, as computed by the peer.
     pub root: ChunkDigest,
-    /// Bytes that were sent; less than the image where the peer had some already.
+    /// Bytes sent; less than the image if the peer already held a part of it.
     pub sent_bytes: u64,
-    /// How long it took.
     pub took: Duration,
 }
 
-/// Another agent.
+/// Client of one peer agent.
 #[derive(Debug)]
 pub struct BulkPeer {
     address: SocketAddr,
-    /// Who must be there.
+    /// Identity that the peer must have.
     expected: Expected,
     network: Network,
     limits: Limits,
     cap: Arc<Cap>,
-    /// Connections that wait for their next use.
+    /// Idle connections for reuse.
     idle: Mutex<Vec<Wire>>,
 }
 
 impl BulkPeer {
-    /// The agent at `address`, which must be loopback unless `network` has an identity: then it must be who is `expected`.
-    /// Connects when it is first needed; what is sent goes through `cap`.
+    /// Creates a client of the agent at `address`, which must be loopback unless `network` has an identity; then the
+    /// peer must match `expected`. Connects on first use; sent bytes are limited by `cap`.
     pub fn new(
         address: SocketAddr,
         expected: Expected,
@@ -89,7 +86,7 @@ impl BulkPeer {
         })
     }
 
-    /// Sends a sealed image, or parity, and returns when the peer has all of it and has compared it with its digests.
+    /// Sends a sealed image or parity; returns once the peer has all of it and has compared it with its digests.
     pub async fn push(
         self: &Arc<Self>,
         what: What,
@@ -125,7 +122,7 @@ impl BulkPeer {
             senders.spawn(async move { peer.send_pieces(&name, fence, &cut, &pieces, &next, &image).await });
         }
         let mut sent_bytes = 0;
-        // The others are dropped, and with them their connections, when one of them fails.
+        // If one sender fails, the others are dropped together with their connections.
         while let Some(sent) = senders.join_next().await {
             let sent = sent.map_err(|problem| self.protocol(format!("a sender has died: {problem}")))?;
             sent_bytes += sent?;
@@ -147,7 +144,7 @@ impl BulkPeer {
         })
     }
 
-    /// One of the senders of a push: takes the next piece until there is none.
+    /// Sender task of a push: takes the next piece until none is left.
     async fn send_pieces(
         &self,
         name: &Name,
@@ -176,7 +173,8 @@ impl BulkPeer {
         Ok(sent_bytes)
     }
 
-    /// Chunks in runs (first, count), one after the other; `None` when the peer has no such image. Not checked.
+    /// Fetches chunks in runs (first, count), concatenated; `None` if the peer has no such image. Digests are not
+    /// checked.
     pub async fn fetch(
         &self,
         name: &Name,
@@ -195,7 +193,7 @@ impl BulkPeer {
         }
     }
 
-    /// The parities that the peer keeps whole of a checkpoint.
+    /// Returns the complete parities that the peer holds for a checkpoint.
     pub async fn sums(
         &self,
         job: &JobId,
@@ -213,8 +211,8 @@ impl BulkPeer {
         }
     }
 
-    /// One request on one connection, which is kept for the next when all went well. A kept connection that the peer
-    /// has closed meanwhile is no failure of the peer: a fresh one is tried.
+    /// Sends one request on one connection, which is retained for reuse after success. If the peer has closed a
+    /// retained connection meanwhile, a new one is tried.
     async fn request(&self, ask: &Ask, payload: &[u8]) -> Result<(Reply, Vec<u8>), BulkError> {
         let kept = self.idle.lock().await.pop();
         if let Some(stream) = kept {
@@ -282,7 +280,7 @@ impl BulkPeer {
     }
 }
 
-/// The chunks of a piece, one after the other.
+/// Reads the chunks of a piece, concatenated.
 fn read_piece(
     cut: &Cut,
     piece: u32,

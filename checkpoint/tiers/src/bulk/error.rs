@@ -1,11 +1,11 @@
-//! What can go wrong between two agents.
+//! Errors of the bulk protocol.
 
 use std::time::Duration;
 
 use rankguard_identity::{DialError, Exposed};
 use serde::{Deserialize, Serialize};
 
-/// Why a receiver does not do what it is asked.
+/// Reason for which a receiver refuses a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
@@ -32,7 +32,7 @@ pub enum Refusal {
     Failed(String),
 }
 
-/// What can go wrong between two agents. Every message names the peer.
+/// Error of a transfer between two agents. Every message names the peer.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum BulkError {
@@ -61,7 +61,8 @@ pub enum BulkError {
 }
 
 impl BulkError {
-    /// Whether the same call may succeed later. What the peer took by then is not sent again.
+    /// Returns true if the same call may succeed later. Data that the peer has accepted is not sent
+    /// again.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Io { .. } | Self::Deadline { .. } => true,

@@ -1,4 +1,4 @@
-//! One frame: a short header that is parsed, a payload that is not.
+//! Frame format: a short JSON header, and a payload that is not parsed.
 
 use rankguard_checkpoint::format::CheckpointId;
 use rankguard_model::JobId;
@@ -10,10 +10,10 @@ use super::{Fence, Keep, Name, Refusal, SumView};
 
 const MAGIC: [u8; 4] = *b"RGB1";
 
-/// Longest header. A fetch of more runs of chunks than fit is several fetches.
+/// Maximum header size in bytes. A fetch with more runs of chunks than fit is split into several.
 pub(super) const MAX_HEADER_BYTES: u32 = 1 << 20;
 
-/// What one asks.
+/// Header of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Ask {
@@ -33,13 +33,13 @@ pub(super) enum Ask {
         name: Name,
         fence: Fence,
     },
-    /// Runs of chunks: the first, and how many.
+    /// Runs of chunks as (first, count).
     Fetch {
         name: Name,
         fence: Fence,
         runs: Vec<(u32, u32)>,
     },
-    /// Which parities of a checkpoint are whole.
+    /// Request for the complete parities of a checkpoint.
     Sums {
         job: JobId,
         checkpoint: CheckpointId,
@@ -69,11 +69,11 @@ impl Ask {
     }
 }
 
-/// What one is answered.
+/// Header of a reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Reply {
-    /// Runs of pieces that are missing: the first, and how many.
+    /// Runs of missing pieces as (first, count).
     Wanted {
         missing: Vec<(u32, u32)>,
     },
@@ -83,7 +83,7 @@ pub(super) enum Reply {
     },
     /// Payload: the chunks.
     Found,
-    /// No such image here.
+    /// The receiver has no such image.
     Absent,
     Sums {
         sums: Vec<SumView>,
@@ -91,7 +91,7 @@ pub(super) enum Reply {
     Refused(Refusal),
 }
 
-/// Why a frame cannot be read.
+/// Error of reading a frame.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FrameError {
     #[error(transparent)]
@@ -100,7 +100,7 @@ pub(super) enum FrameError {
     Protocol(String),
 }
 
-/// Sends a header and announces `payload` bytes, which follow.
+/// Sends a header that announces `payload` bytes, which follow.
 pub(super) async fn write_head<T: Serialize>(
     to: &mut (impl AsyncWrite + Unpin),
     header: &T,
@@ -109,7 +109,7 @@ pub(super) async fn write_head<T: Serialize>(
     Ok(to.write_all(&head(header, payload)?).await?)
 }
 
-/// The beginning of a frame, up to its payload.
+/// Serialises a frame up to its payload.
 pub(super) fn head<T: Serialize>(header: &T, payload: u64) -> Result<Vec<u8>, FrameError> {
     let header = serde_json::to_vec(header).map_err(|problem| FrameError::Protocol(problem.to_string()))?;
     if header.len() > MAX_HEADER_BYTES as usize {
@@ -126,7 +126,8 @@ pub(super) fn head<T: Serialize>(header: &T, payload: u64) -> Result<Vec<u8>, Fr
     Ok(head)
 }
 
-/// Reads a header and the length of the payload that follows; `None` when the other side has closed instead.
+/// Reads a header and the length of the payload that follows; `None` if the other side has closed the
+/// connection.
 pub(super) async fn read_head<T: DeserializeOwned>(
     from: &mut (impl AsyncRead + Unpin),
 ) -> Result<Option<(T, u64)>, FrameError> {
@@ -152,7 +153,7 @@ pub(super) async fn read_head<T: DeserializeOwned>(
     Ok(Some((header, payload)))
 }
 
-/// Reads a payload of at most `max` bytes into `buffer`, which keeps its memory from use to use.
+/// Reads a payload of at most `max` bytes into `buffer`, which is reused between calls.
 pub(super) async fn read_payload(
     from: &mut (impl AsyncRead + Unpin),
     payload: u64,

@@ -1,4 +1,4 @@
-//! Shards between agents, on sockets of their own: gRPC carries bulk at a fraction of what TCP does.
+//! Transfer of shards between agents on separate sockets: gRPC carries bulk data at a fraction of the speed of TCP.
 //!
 //! ```text
 //! frame:  "RGB1" | header length u32 | payload length u64 | header, JSON | payload, raw
@@ -10,17 +10,20 @@
 //! parity: Sums                   -> Sums(what is whole of a checkpoint)
 //! ```
 //!
-//! Every request names job, checkpoint and rank and carries the generation of who asks; the receiver refuses one below
-//! its fence (RG-3). It compares every chunk with the digest in the index before it answers `Took`, and has all of
-//! them before it answers `Kept`: so who hears `Kept` may call the image replicated. A push that breaks off goes on
-//! with what is missing. Numbers are little-endian; lengths are bounded before memory is taken (RG-11); every request
-//! has a deadline, and a receiver has a number of connections and of bytes that it keeps (RG-9).
+//! Every request names job, checkpoint and rank and carries the generation of the caller; the receiver refuses a
+//! generation below its fence (RG-3). It compares every chunk with the digest in the index before it replies `Took`,
+//! and holds all chunks before it replies `Kept`: after `Kept` the sender may count the image as replicated. An
+//! interrupted push resumes with the missing pieces.
 //!
-//! Parity of images goes the way of images: the members of a lane push their images to whoever keeps a parity of it, and that
-//! one keeps only the sum ([`Sums`]). An image that is lost comes back out of the others and the sums ([`RebuildSource`]).
+//! Numbers are little-endian; lengths are bounded before memory is allocated (RG-11). Every request has a deadline, and
+//! a receiver bounds its connections and the bytes it holds (RG-9).
 //!
-//! Both sides are agents of one cluster and know each other's node, or on one machine ([`rankguard_identity::Network`]). A
-//! receiver that knows the generation of who asks takes only nodes that have a part in it ([`Callers`]).
+//! Parity is computed from pushed images: the members of a lane push their images to the holder of a parity, which
+//! retains only the sum ([`Sums`]). A lost image is rebuilt from the other images and the sums ([`RebuildSource`]).
+//!
+//! Both sides are agents of one cluster and know each other's node, or run on one machine
+//! ([`rankguard_identity::Network`]). A receiver that knows the generation of a request accepts only nodes that take
+//! part in it ([`Callers`]).
 //!
 //! Absent: a receiver that streams to disk (with [`Keep::Disk`] the image passes through memory).
 
@@ -46,58 +49,56 @@ pub use shelf::{Held, Holder, Shelf};
 pub use source::BulkSource;
 pub use sums::{Lane, SUM_CHUNK_BYTES, SumView, Sums};
 
-/// How this language is called in a handshake, and what is answered to whoever speaks it without TLS.
+/// Returns the protocol's name for handshakes, and the reply to a peer that connects without TLS.
 fn protocol() -> Protocol {
     let why = "this agent wants TLS: set identity.ca, identity.certificate and identity.key".to_owned();
     let farewell = frame::head(&frame::Reply::Refused(Refusal::Failed(why)), 0).unwrap_or_default();
     Protocol::new(b"rankguard-bulk/1", farewell.into())
 }
 
-/// About how many bytes go in one piece.
+/// Target size of one piece in bytes.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// What is replicated.
+/// Kind of replicated object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
-    /// A rank's image.
+    /// Image of a rank.
     Image,
-    /// A parity file of the group with the number that stands in place of the rank; see [`parity_index`].
+    /// Parity file of the group with this number, which is stored as the rank; see [`parity_index`].
     Parity(u32),
-    /// A rank's image, for the parity with this number of its lane.
+    /// Image of a rank as input of the parity with this number in its lane.
     Share(u32),
-    /// The parity with this number over a lane, whose first rank stands in place of the rank. Its chunks are pieces of
+    /// Parity with this number over a lane; the lane's first rank is stored as the rank. Its chunks are pieces of
     /// [`SUM_CHUNK_BYTES`].
     Sum(u32),
 }
 
-/// Where the receiver keeps it.
+/// Storage of a replica at the receiver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Keep {
-    /// In memory, until it is released.
+    /// Memory, until released.
     Memory,
-    /// In the receiver's own store on disk, synced.
+    /// The receiver's own store on disk, synced.
     Disk,
-    /// Only what it adds to a parity in memory, until that is released; goes with [`What::Share`].
+    /// Only its contribution to a parity in memory, until that is released; used with [`What::Share`].
     Sum(Lane),
 }
 
-/// The name of one thing that is replicated.
+/// Name of one replicated object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Name {
-    /// The job.
     pub job: JobId,
-    /// The checkpoint.
     pub checkpoint: CheckpointId,
-    /// The rank that wrote it.
+    /// Rank that wrote it.
     pub rank: Rank,
-    /// Image or parity.
+    /// Kind of object.
     pub what: What,
 }
 
 impl Name {
-    /// The image that an index describes.
+    /// Returns the name of the image that an index describes.
     pub fn image(index: &ShardIndex) -> Self {
         Self {
             job: index.job.clone(),
@@ -108,8 +109,8 @@ impl Name {
     }
 }
 
-/// An index over a parity file, so that parity travels and is checked as images are. `group` stands in place of the
-/// rank; the descriptor goes along as the state.
+/// Builds an index over a parity file, so that parity is sent and checked like an image. `group` is stored as the rank;
+/// the descriptor is stored as the state.
 pub fn parity_index(descriptor: &crate::parity::Descriptor, id: CheckpointId, group: u32, parity: &[u8]) -> ShardIndex {
     use rankguard_checkpoint::format::{Dtype, TensorBox};
     let mut index = ShardIndex::new(&descriptor.job, id);
@@ -123,10 +124,10 @@ pub fn parity_index(descriptor: &crate::parity::Descriptor, id: CheckpointId, gr
     index
 }
 
-/// Who asks: the generation that acts for it.
+/// Generation on behalf of which a request is made.
 type Fence = Generation;
 
-/// Numbers in runs (first, count).
+/// Compresses ascending numbers to runs (first, count).
 fn runs(numbers: impl Iterator<Item = u32>) -> Vec<(u32, u32)> {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for nth in numbers {
@@ -138,12 +139,12 @@ fn runs(numbers: impl Iterator<Item = u32>) -> Vec<(u32, u32)> {
     runs
 }
 
-/// An index cut into pieces for the way: the same on both ends.
+/// Division of an image into pieces for transfer; both ends derive the same one from the index.
 #[derive(Debug, Clone)]
 struct Cut {
-    /// Chunks, first and past the end, of each piece.
+    /// Chunk numbers of each piece.
     pieces: Vec<std::ops::Range<u32>>,
-    /// Where each chunk lies in the image.
+    /// Byte range of each chunk in the image.
     ranges: Vec<std::ops::Range<u64>>,
 }
 
@@ -171,13 +172,13 @@ impl Cut {
             .map_or(0, |range| (range.end - range.start) as usize)
     }
 
-    /// Bytes of a piece on the way: its chunks without what lies between them.
+    /// Returns the transfer size of a piece in bytes: its chunks without the gaps between them.
     fn piece_bytes(&self, piece: u32) -> Option<usize> {
         let chunks = self.pieces.get(piece as usize)?;
         Some(chunks.clone().map(|chunk| self.length(chunk)).sum())
     }
 
-    /// Compares the chunks of a piece, one after the other in `bytes`, with the index.
+    /// Compares the concatenated chunks of a piece in `bytes` with the index.
     fn check(&self, index: &ShardIndex, piece: u32, bytes: &[u8]) -> Result<(), Refusal> {
         let chunks = self.pieces.get(piece as usize).ok_or(Refusal::Unknown)?;
         if self.piece_bytes(piece) != Some(bytes.len()) {
@@ -196,7 +197,7 @@ impl Cut {
         Ok(())
     }
 
-    /// The piece of a chunk and where it begins in it.
+    /// Returns the piece of a chunk and the chunk's offset in it.
     fn place(&self, chunk: u32) -> Option<(usize, usize)> {
         let piece = self.pieces.partition_point(|piece| piece.end <= chunk);
         let chunks = self.pieces.get(piece)?;

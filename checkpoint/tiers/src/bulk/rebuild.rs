@@ -1,4 +1,4 @@
-//! Chunks of an image that is nowhere any more, out of the other images of its lane and the parity over them.
+//! Rebuilding of lost image chunks from the other images of the lane and its parity.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,42 +12,41 @@ use tokio::runtime::Handle;
 use super::sums::BLOCK;
 use super::{BulkPeer, Holder, Lane, SUM_CHUNK_BYTES, SumView, Sums};
 
-/// Most bytes of an image that are rebuilt at a time; each costs its length times the lane in memory.
+/// Maximum bytes of an image that are rebuilt at a time; each takes its length times the lane size in memory.
 const RUN: u64 = 4 << 20;
 
-/// Who may keep parity.
+/// Holder of parities.
 #[derive(Debug, Clone)]
 pub enum SumHolder {
-    /// This agent itself.
     Here(Arc<Sums>),
-    /// Another one.
     Peer(Arc<BulkPeer>),
 }
 
-/// Rebuilds images that are lost. Whatever it reads on the way is compared with its index, and what it gives is compared by
-/// who asked (RG-2): parity itself need not be trusted. Used from threads that may wait, on a runtime that others drive.
+/// Source of a restore that rebuilds lost images. Its inputs are compared with their indexes, and its output is
+/// compared by the caller (RG-2), so parity need not be trusted. Used from threads that may block, on a runtime that
+/// other threads drive.
 pub struct RebuildSource<'a> {
     job: JobId,
     checkpoint: CheckpointId,
     images: BTreeMap<Rank, Image<'a>>,
-    /// Who is asked for the images that are left.
+    /// Sources of the surviving images.
     survivors: Vec<&'a dyn ChunkSource>,
     holders: Vec<SumHolder>,
-    /// The generation that restores.
+    /// Generation that restores.
     generation: Generation,
     runtime: Handle,
-    /// Asked for once, when something is missing.
+    /// Result of the parity query, made once at the first missing chunk.
     lanes: OnceLock<Vec<Kept>>,
 }
 
-/// What lies where in one image.
+/// Index of one image and the chunk positions from it.
 struct Image<'a> {
     index: &'a ShardIndex,
     chunking: Chunking,
     places: Vec<ChunkPlace>,
 }
 
-/// A lane and who keeps which of its parities.
+/// Lane and the holders of its parities.
 struct Kept {
     lane: Lane,
     bytes: u64,
@@ -55,8 +54,8 @@ struct Kept {
 }
 
 impl<'a> RebuildSource<'a> {
-    /// For the checkpoint of these indexes. `survivors` are asked for the images that are left, and `holders` for parity, by
-    /// `generation`.
+    /// Creates a source for the checkpoint of these indexes. Requests to `survivors` for the surviving images, and to
+    /// `holders` for parity, carry `generation`.
     pub fn new(
         indexes: &'a [ShardIndex],
         survivors: Vec<&'a dyn ChunkSource>,
@@ -82,13 +81,13 @@ impl<'a> RebuildSource<'a> {
         })
     }
 
-    /// The lane that a rank's image can come back from, if any parity of it is kept.
+    /// Returns the lane that can rebuild a rank's image, if any of its parities is available.
     fn lane(&self, rank: Rank) -> Option<&Kept> {
         let lanes = self.lanes.get_or_init(|| self.find());
         lanes.iter().find(|kept| kept.lane.ranks.contains(&rank))
     }
 
-    /// Asks everyone for parity. Parity over other bytes than the committed ones is of no use.
+    /// Queries all holders for parity. Parity over bytes other than the committed ones is ignored.
     fn find(&self) -> Vec<Kept> {
         let mut lanes: Vec<Kept> = Vec::new();
         for holder in &self.holders {
@@ -112,7 +111,7 @@ impl<'a> RebuildSource<'a> {
     fn ask(&self, holder: &SumHolder) -> Vec<SumView> {
         match holder {
             SumHolder::Here(sums) => sums.whole(&self.job, self.checkpoint),
-            // Who is gone, or knows nothing of parity, keeps none.
+            // An unreachable peer, or one without parity, counts as holding none.
             SumHolder::Peer(peer) => {
                 let asked = peer.sums(&self.job, self.checkpoint, self.generation);
                 self.runtime.block_on(asked).unwrap_or_default()
@@ -133,7 +132,7 @@ impl<'a> RebuildSource<'a> {
         same && sound && view.roots.len() == view.lane.ranks.len() && longest == view.bytes
     }
 
-    /// All of an image.
+    /// Rebuilds a complete image.
     pub fn image(&self, rank: Rank) -> Result<Vec<u8>, ChunkError> {
         let image = self.images.get(&rank).ok_or("its index is not known")?;
         let ids: Vec<ChunkId> = (0u32..)
@@ -160,8 +159,9 @@ impl<'a> RebuildSource<'a> {
         missing.map_or(Ok(out), Err)
     }
 
-    /// Bytes of the image of `rank`, between bounds of blocks. Where there are more parities than images are lost, one that
-    /// gives bytes that are not `sound` is left out for another; what is not sound from any is for whoever asked to refuse.
+    /// Rebuilds bytes of the image of `rank`, between block boundaries. If there are more parities than lost images,
+    /// one that yields bytes that are not `sound` is replaced by another; if none is sound, the caller refuses the
+    /// bytes.
     fn rebuild(
         &self,
         kept: &Kept,
@@ -215,7 +215,7 @@ impl<'a> RebuildSource<'a> {
         })
     }
 
-    /// The same bytes of an image that is left, zeros behind its end; `None` where any of them cannot be had as committed.
+    /// Reads the same range of a surviving image, padded with zeros; `None` if a part cannot be read as committed.
     fn survivor(&self, rank: Rank, range: &Range<u64>) -> Option<Vec<u8>> {
         let image = self.images.get(&rank)?;
         let first = image.chunking.chunk_holding(range.start);
@@ -246,7 +246,7 @@ impl<'a> RebuildSource<'a> {
         open.is_empty().then_some(out)
     }
 
-    /// The same bytes of a parity.
+    /// Reads the same range of a parity.
     fn parity(&self, view: &SumView, holder: &SumHolder, range: &Range<u64>) -> Option<Vec<u8>> {
         let chunk = u64::from(SUM_CHUNK_BYTES);
         let (first, end) = (range.start / chunk, range.end.div_ceil(chunk));
@@ -279,7 +279,7 @@ impl Image<'_> {
     }
 }
 
-/// Puts what of a chunk lies in `range` into `out`, which begins there.
+/// Copies the part of a chunk in `range` to `out`, which starts at `range.start`.
 fn put(out: &mut [u8], range: &Range<u64>, at: u64, chunk: &[u8]) {
     let (from, end) = (at.max(range.start), (at + chunk.len() as u64).min(range.end));
     if from < end {
@@ -288,8 +288,8 @@ fn put(out: &mut [u8], range: &Range<u64>, at: u64, chunk: &[u8]) {
     }
 }
 
-/// Chunks of one image that are rebuilt together: their places among those asked for, in order, and the bytes from the
-/// first to the last.
+/// Groups chunks of one image that are rebuilt together: their positions in the request, in order, and the byte range
+/// from the first to the last.
 fn stretches(ids: &[&ChunkId]) -> Vec<(Vec<usize>, Range<u64>)> {
     let mut order: Vec<usize> = (0..ids.len()).collect();
     order.sort_by_key(|&nth| (ids[nth].rank, ids[nth].at));

@@ -1,4 +1,4 @@
-//! The receiving side.
+//! Server side of the bulk protocol.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::frame::{Ask, FrameError, Reply, read_head, read_payload, write_head};
 use super::{BulkError, Holder, Keep, Name, Refusal, Shelf, Sums, What, protocol};
 
-/// Most bytes of chunks in one answer.
+/// Maximum bytes of chunks in one reply.
 pub(super) const MAX_FETCH_BYTES: usize = 128 << 20;
 
-/// What a receiver allows.
+/// Limits of a receiver.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerLimits {
-    /// Longest wait for the rest of a request, and for an answer to be taken.
+    /// Deadline for the rest of a request and for sending a reply, default 30 s.
     pub deadline: Duration,
-    /// Longest silence between requests.
+    /// Maximum idle time between requests of a connection, default 120 s.
     pub idle: Duration,
-    /// Connections at once; further ones wait to be accepted.
+    /// Number of connections, default 64; further ones wait to be accepted.
     pub connections: usize,
 }
 
@@ -40,28 +40,29 @@ impl Default for ServerLimits {
     }
 }
 
-/// Who may ask for something, as far as the receiver knows.
+/// Authorisation of callers by generation.
 pub trait Callers: std::fmt::Debug + Send + Sync {
-    /// Whether a node has a part in this generation. A generation that no order named to the receiver has no nodes.
+    /// Returns true if a node takes part in this generation. A generation that no order has named to this agent has no
+    /// nodes.
     fn may(&self, node: &NodeId, job: &JobId, generation: Generation) -> bool;
 }
 
-/// What a receiver has, takes and gives.
+/// Stores that a receiver writes to and reads from.
 pub struct Holdings {
-    /// Where images go, and are asked for first.
+    /// Images in memory; first source of a fetch.
     pub shelf: Arc<Shelf>,
-    /// Where parity of images goes; none is kept when absent.
+    /// Parity of images; `None` disables parity.
     pub sums: Option<Arc<Sums>>,
-    /// Who else is asked for chunks.
+    /// Further sources of a fetch.
     pub others: Vec<Arc<dyn Holder>>,
-    /// Where images go that the sender wants on disk.
+    /// Store for images that the sender requests on disk.
     pub store: Option<Store>,
-    /// Who may ask; every agent of the cluster when absent.
+    /// Authorisation of callers; `None` admits every agent of the cluster.
     pub callers: Option<Arc<dyn Callers>>,
 }
 
 impl Holdings {
-    /// A shelf and nothing else, for every agent of the cluster.
+    /// Creates holdings with a shelf alone, open to every agent of the cluster.
     pub fn new(shelf: Arc<Shelf>) -> Self {
         Self {
             shelf,
@@ -73,7 +74,7 @@ impl Holdings {
     }
 }
 
-/// A receiver. Ends, with all its connections, when it is dropped.
+/// Receiver; stops, with all its connections, on drop.
 #[derive(Debug)]
 pub struct BulkServer {
     address: SocketAddr,
@@ -83,14 +84,15 @@ pub struct BulkServer {
 struct Desk {
     holdings: Holdings,
     refusals: Refusals,
-    /// Where images that were offered for disk go; what is not named here is for memory.
+    /// Images that were offered for disk; all others are for memory.
     for_disk: std::sync::Mutex<std::collections::BTreeSet<Name>>,
     limits: ServerLimits,
 }
 
 impl BulkServer {
-    /// Listens at `address` (port 0 for any), which must be loopback unless `network` has an identity: then callers must be
-    /// agents of the same cluster. What it sends knows no cap: whoever asks for an image has a job that stands still.
+    /// Listens at `address` (port 0 for any), which must be loopback unless `network` has an identity; then callers
+    /// must be agents of the same cluster. Replies ignore the bandwidth cap, because a job that fetches an image is not
+    /// training.
     pub async fn bind(
         address: SocketAddr,
         network: &Network,
@@ -117,7 +119,7 @@ impl BulkServer {
         Ok(Self { address, task })
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -178,7 +180,7 @@ impl Desk {
         }
     }
 
-    /// Reads the payload and does what is asked. A refusal is an answer; an error ends the connection.
+    /// Reads the payload and executes the request. A refusal is a reply; an error ends the connection.
     async fn answer(&self, stream: &mut Wire, ask: &Ask, payload: u64) -> Result<(Reply, Vec<u8>), FrameError> {
         let mut buffer = Vec::new();
         let known = self.check_caller(stream.caller(), ask);
@@ -213,7 +215,7 @@ impl Desk {
         Ok(done.unwrap_or_else(|refusal| (Reply::Refused(refusal), Vec::new())))
     }
 
-    /// Whether the node that asks has a part in the generation that it asks for.
+    /// Checks that the calling node takes part in the generation of its request.
     fn check_caller(&self, caller: &Caller, ask: &Ask) -> Result<(), Refusal> {
         let (Some(name), Some(callers)) = (&caller.name, &self.holdings.callers) else {
             return Ok(());
@@ -231,7 +233,7 @@ impl Desk {
         Err(refusal)
     }
 
-    /// Reads past a piece that nobody wants, so that the connection stays of use.
+    /// Skips the payload of a refused piece, so that the connection stays in sync.
     async fn refuse(&self, stream: &mut Wire, payload: u64, refusal: Refusal) -> Result<(Reply, Vec<u8>), FrameError> {
         use tokio::io::AsyncReadExt;
         let skipped = tokio::io::copy(&mut stream.take(payload), &mut tokio::io::sink()).await?;
@@ -245,7 +247,7 @@ impl Desk {
         self.for_disk.lock().expect("no holder of the list panics")
     }
 
-    /// Who keeps parity, where that is what this is for.
+    /// Returns the parity holder if the object is a parity share; refuses a share if parity is disabled.
     fn sums(&self, name: &Name) -> Result<Option<&Arc<Sums>>, Refusal> {
         match (name.what, &self.holdings.sums) {
             (What::Share(_), None) => Err(Refusal::NoParity),
@@ -266,7 +268,7 @@ impl Desk {
             return self.holdings.shelf.put(name, piece, bytes);
         };
         let name = name.clone();
-        // To code is work, not waiting.
+        // Coding is CPU work, so it runs on a blocking thread.
         let added = tokio::task::spawn_blocking(move || sums.add(&name, piece, &bytes)).await;
         added.map_err(|problem| Refusal::Failed(problem.to_string()))?
     }
@@ -313,7 +315,7 @@ impl Desk {
                     .map(|_| ())
             };
             let written = tokio::task::spawn_blocking(write).await;
-            // On disk or not, its memory is free again; a sender that hears of a failure offers it anew.
+            // Its memory is free now whether or not the write succeeded; after a failure the sender offers it again.
             self.holdings.shelf.remove(name);
             let failed = |problem: &dyn std::error::Error| Refusal::Failed(problem.to_string());
             written
@@ -332,7 +334,7 @@ impl Desk {
                 .iter()
                 .find_map(|holder| holder.read(&name, &runs, MAX_FETCH_BYTES))
         };
-        // Arenas are read under the eyes of a digest: that is work, not waiting.
+        // Arena reads compute digests, so they run on a blocking thread.
         let found = tokio::task::spawn_blocking(read)
             .await
             .map_err(|problem| Refusal::Failed(problem.to_string()))?;

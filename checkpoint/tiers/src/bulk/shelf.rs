@@ -1,4 +1,4 @@
-//! What an agent keeps for others, in memory.
+//! Store in memory for images of other nodes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,13 +11,13 @@ use rankguard_model::{Generation, JobId};
 
 use super::{Cut, Name, Refusal, What, runs};
 
-/// Something that has images besides the shelf, such as the arenas of a node.
+/// Source of images besides the shelf, such as the arenas of a node.
 pub trait Holder: Send + Sync {
-    /// The chunks in these runs (first, count), one after the other; `None` when it has no such image.
+    /// Returns the chunks of these runs (first, count), concatenated; `None` if the holder has no such image.
     fn read(&self, name: &Name, runs: &[(u32, u32)], max: usize) -> Option<Result<Vec<u8>, String>>;
 }
 
-/// Images and parity of other nodes, kept in memory up to a limit.
+/// Store for images and parity of other nodes, in memory up to a limit.
 #[derive(Debug)]
 pub struct Shelf {
     inner: Mutex<Inner>,
@@ -29,7 +29,7 @@ struct Inner {
     images: BTreeMap<Name, Image>,
     bytes: u64,
     fences: BTreeMap<JobId, Generation>,
-    /// Buffers that wait for their next use, within the limit: fresh memory costs more than what is copied into it.
+    /// Buffers for reuse, within the limit: fresh memory costs more than copying into it.
     spare: Vec<Vec<u8>>,
     spare_bytes: u64,
 }
@@ -42,7 +42,7 @@ struct Image {
     sealed: bool,
 }
 
-/// A sealed image on the shelf.
+/// Sealed image on the shelf.
 #[derive(Debug, Clone)]
 pub struct Held {
     index: Arc<ShardIndex>,
@@ -51,7 +51,7 @@ pub struct Held {
 }
 
 impl Shelf {
-    /// A shelf for at most `limit` bytes of images.
+    /// Creates a shelf for at most `limit` bytes of images.
     pub fn new(limit: u64) -> Self {
         let inner = Mutex::new(Inner {
             limit,
@@ -64,7 +64,7 @@ impl Shelf {
         self.inner.lock().expect("no holder of the shelf panics")
     }
 
-    /// Generations of a job below this one may no longer push or fetch (RG-3). Never goes back.
+    /// Raises the fence of a job: lower generations can no longer push or fetch (RG-3). The fence never decreases.
     pub fn raise_fence(&self, job: &JobId, generation: Generation) {
         let mut inner = self.lock();
         let fence = inner.fences.entry(job.clone()).or_insert(generation);
@@ -81,12 +81,12 @@ impl Shelf {
         }
     }
 
-    /// Bytes of images that are on it, or expected.
+    /// Returns the bytes of images on the shelf, received or reserved.
     pub fn bytes(&self) -> u64 {
         self.lock().bytes
     }
 
-    /// Names of the sealed images of a job.
+    /// Returns the names of the sealed images of a job.
     pub fn names(&self, job: &JobId) -> Vec<Name> {
         let inner = self.lock();
         let sealed = inner
@@ -96,7 +96,7 @@ impl Shelf {
         sealed.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Lets go of a job's images by checkpoint: what a newer commit has made worthless.
+    /// Releases images of a job that `which` selects by checkpoint, such as those that a newer commit replaces.
     pub fn release(&self, job: &JobId, which: impl Fn(CheckpointId) -> bool) {
         let mut inner = self.lock();
         let goes: Vec<Name> = inner
@@ -108,7 +108,7 @@ impl Shelf {
         goes.iter().for_each(|name| inner.remove(name));
     }
 
-    /// A sealed image.
+    /// Returns a sealed image.
     pub fn held(&self, name: &Name) -> Option<Held> {
         self.lock()
             .images
@@ -117,7 +117,7 @@ impl Shelf {
             .and_then(Image::held)
     }
 
-    /// Takes room for what is kept beside images. Nobody else has it until it is given back.
+    /// Reserves room for data beside images, until it is returned.
     pub(super) fn take_room(&self, wanted: u64) -> Result<(), Refusal> {
         let mut inner = self.lock();
         let room = inner.limit.saturating_sub(inner.bytes);
@@ -128,13 +128,13 @@ impl Shelf {
         Ok(())
     }
 
-    /// Gives such room back.
+    /// Returns reserved room.
     pub(super) fn give_room(&self, bytes: u64) {
         let mut inner = self.lock();
         inner.bytes = inner.bytes.saturating_sub(bytes);
     }
 
-    /// Makes room for an image; gives the pieces that are missing.
+    /// Reserves room for an image; returns the missing pieces.
     pub(super) fn offer(&self, name: &Name, index: ShardIndex) -> Result<Vec<(u32, u32)>, Refusal> {
         let mut inner = self.lock();
         if let Some(image) = inner.images.get(name) {
@@ -163,7 +163,7 @@ impl Shelf {
         Ok(missing)
     }
 
-    /// Length of a piece that may come, and memory to put it into.
+    /// Returns the expected length of a piece, and a buffer for it.
     pub(super) fn expect(&self, name: &Name, piece: u32) -> Result<(usize, Vec<u8>), Refusal> {
         let mut inner = self.lock();
         let image = inner
@@ -175,7 +175,7 @@ impl Shelf {
         Ok((bytes, inner.take_spare()))
     }
 
-    /// Puts a piece in its place if every chunk of it is what the index says.
+    /// Stores a piece if every chunk matches the index.
     pub(super) fn put(&self, name: &Name, piece: u32, bytes: Vec<u8>) -> Result<(), Refusal> {
         let (index, cut) = {
             let inner = self.lock();
@@ -191,7 +191,7 @@ impl Shelf {
             return Err(refusal);
         }
         let mut inner = self.lock();
-        // Meanwhile it may have been let go, and offered anew as something else.
+        // The image may have been released and offered again with other content meanwhile.
         let image = inner
             .images
             .get_mut(name)
@@ -205,7 +205,7 @@ impl Shelf {
         Ok(())
     }
 
-    /// Calls an image whole, if it is.
+    /// Seals an image if it is complete.
     pub(super) fn seal(&self, name: &Name) -> Result<Held, Refusal> {
         let mut inner = self.lock();
         let image = inner.images.get_mut(name).ok_or(Refusal::Unknown)?;
@@ -262,12 +262,12 @@ impl Image {
 }
 
 impl Held {
-    /// What lies where in it.
+    /// Returns the index of the image.
     pub fn index(&self) -> &ShardIndex {
         &self.index
     }
 
-    /// A chunk, as it was checked when it came.
+    /// Returns a chunk, which was checked on arrival.
     pub fn chunk(&self, chunk: u32) -> Option<&[u8]> {
         let (piece, from) = self.cut.place(chunk)?;
         self.pieces.get(piece)?.get(from..from + self.cut.length(chunk))
@@ -314,7 +314,7 @@ impl Holder for Shelf {
     }
 }
 
-/// What this node keeps for others is memory of this node.
+/// Replicas held for other nodes are memory of this node, so they count as the arena tier.
 impl ChunkSource for Shelf {
     fn tier(&self) -> Tier {
         Tier::Arena

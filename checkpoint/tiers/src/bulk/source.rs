@@ -1,4 +1,4 @@
-//! Chunks of a restore out of a peer's memory.
+//! Restore source that reads chunks from a peer's memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,20 +9,22 @@ use tokio::runtime::Handle;
 
 use super::{BulkPeer, Name, PIECE_BYTES, What};
 
-/// A peer as a source of a restore. Used from threads that may wait, on a runtime that others drive.
+/// Peer as a source of a restore. Used from threads that may block, on a runtime that other threads
+/// drive.
 #[derive(Debug)]
 pub struct BulkSource {
     peer: Arc<BulkPeer>,
     called: String,
-    /// The generation that restores.
+    /// Generation that restores.
     generation: Generation,
     runtime: Handle,
-    /// It failed to answer once; nobody waits for it again in this restore (RG-9).
+    /// Set after the first failed request; later requests of this restore skip the peer (RG-9).
     given_up: AtomicBool,
 }
 
 impl BulkSource {
-    /// Chunks that `peer`, called `node` in messages, has in memory; asked for by `generation`.
+    /// Creates a source for the chunks that `peer` holds in memory; `node` names it in messages, and
+    /// requests carry `generation`.
     pub fn new(peer: Arc<BulkPeer>, node: &str, generation: Generation, runtime: Handle) -> Self {
         let given_up = AtomicBool::new(false);
         Self {
@@ -35,7 +37,7 @@ impl BulkSource {
     }
 }
 
-/// Chunks of one image that go in one request: their places among those asked for, in order of chunk.
+/// Groups chunks of one image into requests: positions in the request list, in order of chunk number.
 fn batches(ids: &[&ChunkId]) -> Vec<Vec<usize>> {
     let key = |nth: usize| (&ids[nth].job, ids[nth].checkpoint, ids[nth].rank);
     let mut order: Vec<usize> = (0..ids.len()).collect();
@@ -45,7 +47,7 @@ fn batches(ids: &[&ChunkId]) -> Vec<Vec<usize>> {
     for nth in order {
         let more = u64::from(ids[nth].place.bytes);
         match batches.last_mut() {
-            // Few enough bytes for one answer, and few enough runs for one header.
+            // Keeps the reply below a piece and the runs within one header.
             Some(batch) if key(batch[0]) == key(nth) && bytes + more <= PIECE_BYTES && batch.len() < 10_000 => {
                 batch.push(nth);
                 bytes += more;

@@ -1,11 +1,12 @@
-//! Parity that an agent keeps for others, in memory.
+//! Parity of images of other nodes, in memory.
 //!
-//! A lane is a rank of each node of a group. Whoever keeps one of its parities gets the image of every rank, piece by piece,
-//! and keeps only the sum of what they add to it: its memory is that of the longest image, and no two images need be there at
-//! a time. Every chunk is compared with its index before it is added, and no piece is added twice.
+//! A lane is one rank from each node of a group. The holder of a parity receives the image of every rank, piece by
+//! piece, and retains only the sum of their contributions: its memory is that of the longest image, and no two images
+//! need to be present at a time. Every chunk is compared with its index before it is added, and no piece is added
+//! twice.
 //!
-//! Absent: taking back what was added. An image that breaks off leaves a parity that never becomes whole; it goes with the
-//! next commit.
+//! Absent: removal of a contribution. An image that is interrupted leaves a parity that never becomes whole; it is
+//! released with the next commit.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,23 +18,23 @@ use serde::{Deserialize, Serialize};
 use super::{Cut, Holder, Name, Refusal, Shelf, What, runs};
 use crate::parity::{Code, add};
 
-/// The pieces in which a parity is asked for; its last one may be shorter.
+/// Chunk size in bytes of a parity in a fetch; the last chunk may be shorter.
 pub const SUM_CHUNK_BYTES: u32 = 64 << 10;
 
-/// The code works on blocks of so many bytes, each for itself: ranges between their bounds can be coded alone.
+/// Block size of the code in bytes. Blocks are independent, so ranges between block boundaries can be coded alone.
 pub(super) const BLOCK: u64 = 64;
 
-/// Ranks whose images stand under common parity.
+/// Ranks with images under common parity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lane {
-    /// The ranks, lowest first: their places in the code.
+    /// Ranks in ascending order, which is their position in the code.
     pub ranks: Vec<Rank>,
-    /// Parities over them; XOR for one, Reed-Solomon for more.
+    /// Number of parities: XOR for one, Reed-Solomon for more.
     pub parities: u32,
 }
 
 impl Lane {
-    /// The code over it.
+    /// Returns the code over the lane.
     pub(super) fn code(&self) -> Result<Code, Refusal> {
         let sorted = self.ranks.is_sorted_by(|one, next| one < next);
         let code = Code::new(self.ranks.len(), self.parities as usize);
@@ -49,21 +50,21 @@ impl Lane {
     }
 }
 
-/// A parity that is whole.
+/// Description of a complete parity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SumView {
-    /// Over which ranks.
+    /// Ranks that it covers.
     pub lane: Lane,
-    /// Its number in the code.
+    /// Number of the parity in the code.
     pub nth: u32,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
-    /// The roots of the images that are in it, by their places in the code.
+    /// Roots of its images, in order of their position in the code.
     pub roots: Vec<String>,
 }
 
 impl SumView {
-    /// What it is asked for by.
+    /// Returns the name for a fetch of this parity.
     pub fn name(&self, job: &JobId, checkpoint: CheckpointId) -> Option<Name> {
         Some(Name {
             job: job.clone(),
@@ -74,7 +75,7 @@ impl SumView {
     }
 }
 
-/// Parities that are kept for others, within the limit of the shelf beside them.
+/// Parities held for other nodes, within the memory limit of a shelf.
 #[derive(Debug)]
 pub struct Sums {
     shelf: Arc<Shelf>,
@@ -84,7 +85,7 @@ pub struct Sums {
 #[derive(Debug, Default)]
 struct Inner {
     sums: BTreeMap<Name, Sum>,
-    /// The sum that the image of a rank goes into, by the name of its share.
+    /// Sum for each rank's image, by the name of its share.
     of: BTreeMap<Name, Name>,
 }
 
@@ -100,7 +101,7 @@ struct Sum {
 #[derive(Debug)]
 struct Share {
     index: Arc<ShardIndex>,
-    /// What is missing of it; nothing once it is sealed.
+    /// Missing pieces; `None` once the share is sealed.
     open: Option<Open>,
 }
 
@@ -111,7 +112,7 @@ struct Open {
 }
 
 impl Sums {
-    /// Parities take their room from this shelf.
+    /// Creates a store that takes its room from this shelf.
     pub fn new(shelf: Arc<Shelf>) -> Self {
         let inner = Mutex::default();
         Self { shelf, inner }
@@ -121,7 +122,7 @@ impl Sums {
         self.inner.lock().expect("no holder of the sums panics")
     }
 
-    /// Makes room for what an image adds to the parity `nth` of its lane; gives the pieces that are missing.
+    /// Reserves room for an image's contribution to the parity `nth` of its lane; returns the missing pieces.
     pub(super) fn offer(
         &self,
         name: &Name,
@@ -173,14 +174,14 @@ impl Sums {
         Ok(missing)
     }
 
-    /// Length of a piece that may come.
+    /// Returns the expected length of a piece.
     pub(super) fn expect(&self, name: &Name, piece: u32) -> Result<usize, Refusal> {
         let mut inner = self.lock();
         let (_, open) = inner.open(name).ok_or(Refusal::Unknown)?;
         open.cut.piece_bytes(piece).ok_or(Refusal::Unknown)
     }
 
-    /// Adds a piece of an image, if every chunk of it is what the index says and it is not there yet.
+    /// Adds a piece of an image if every chunk matches the index; a piece that was added before is ignored.
     pub(super) fn add(&self, name: &Name, piece: u32, bytes: &[u8]) -> Result<(), Refusal> {
         let (index, cut, code, place, nth) = {
             let mut inner = self.lock();
@@ -193,7 +194,7 @@ impl Sums {
         let share = code.share(place, nth, &laid);
         let share = share.map_err(|problem| Refusal::Failed(problem.to_string()))?;
         let mut inner = self.lock();
-        // Meanwhile it may have been let go, or the same piece may have come another way.
+        // The parity may have been released, or the same piece added on another connection, meanwhile.
         let (sum, open) = inner.open(name).ok_or(Refusal::Unknown)?;
         let added = open
             .added
@@ -209,7 +210,7 @@ impl Sums {
         Ok(())
     }
 
-    /// Calls the share of an image whole, if it is; gives the root of that image.
+    /// Seals the share of an image if it is complete; returns the root of that image.
     pub(super) fn seal(&self, name: &Name) -> Result<ChunkDigest, Refusal> {
         let mut inner = self.lock();
         let whole = inner.of.get(name).cloned().ok_or(Refusal::Unknown)?;
@@ -226,7 +227,7 @@ impl Sums {
         Ok(share.index.root)
     }
 
-    /// The parities of a checkpoint that have the images of all their ranks.
+    /// Returns the parities of a checkpoint that contain the images of all their ranks.
     pub fn whole(&self, job: &JobId, checkpoint: CheckpointId) -> Vec<SumView> {
         let inner = self.lock();
         let sums = inner.sums.iter().filter(|(name, sum)| {
@@ -236,7 +237,7 @@ impl Sums {
         sums.map(|(_, sum)| sum.view()).collect()
     }
 
-    /// What lies where in the images of lanes whose parity here is whole, by checkpoint; each lane once.
+    /// Returns the indexes of all images of each lane with a complete parity here, by checkpoint; each lane once.
     pub fn lanes(&self, job: &JobId, which: impl Fn(CheckpointId) -> bool) -> Vec<Vec<Arc<ShardIndex>>> {
         let inner = self.lock();
         let whole = inner
@@ -251,14 +252,14 @@ impl Sums {
         lanes.into_values().collect()
     }
 
-    /// One byte of every parity turns bad in memory.
+    /// Flips one byte of every parity in memory.
     #[cfg(test)]
     pub(super) fn damage(&self) {
         let mut inner = self.lock();
         inner.sums.values_mut().for_each(|sum| sum.bytes[3] ^= 1);
     }
 
-    /// Lets go of a job's parities by checkpoint.
+    /// Releases parities of a job that `which` selects by checkpoint.
     pub fn release(&self, job: &JobId, which: impl Fn(CheckpointId) -> bool) {
         let mut inner = self.lock();
         let goes = |name: &Name| name.job == *job && which(name.checkpoint);
@@ -274,7 +275,7 @@ impl Sums {
 }
 
 impl Inner {
-    /// The sum that an image still goes into, and what is missing of that.
+    /// Returns the sum of an unsealed share, and its missing pieces.
     fn open(&mut self, share: &Name) -> Option<(Opened<'_>, &mut Open)> {
         let sum = self.sums.get_mut(self.of.get(share)?)?;
         let Share { index, open } = sum.shares.get_mut(&share.rank)?;
@@ -289,13 +290,13 @@ impl Inner {
     }
 }
 
-/// A sum, less its shares.
+/// View of a sum without its shares.
 struct Opened<'a> {
     lane: &'a Lane,
     code: Code,
     nth: u32,
     bytes: &'a mut Vec<u8>,
-    /// Of the image.
+    /// Index of the image.
     index: &'a Arc<ShardIndex>,
 }
 
@@ -322,7 +323,8 @@ impl Open {
     }
 }
 
-/// The bytes of a piece as they lie in the image, zeros between chunks and up to the end of the block; and where.
+/// Places the bytes of a piece as in the image, with zeros in gaps and up to the end of the block; returns the offset
+/// and the bytes.
 fn lay_out(cut: &Cut, piece: u32, bytes: &[u8]) -> Option<(u64, Vec<u8>)> {
     let ranges = cut.pieces.get(piece as usize).map(|chunks| {
         let chunks = chunks.start as usize..chunks.end as usize;

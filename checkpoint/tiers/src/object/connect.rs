@@ -1,5 +1,5 @@
-//! Connections to an endpoint that has never answered are not tried again: its name, port or network is wrong, and 20 s of tries
-//! only delay the message. Once it has answered, the client's retries carry over restarts of the store.
+//! HTTP connector that does not retry an endpoint that has never answered: its name, port or network is wrong, and 20 s
+//! of retries only delay the message. Once the endpoint has answered, the client's retries cover restarts of the store.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,14 +11,14 @@ use object_store::client::{
 };
 use rankguard_model::with_causes;
 
-/// The words of the HTTP client for a connection that was not made, time-outs included.
+/// Error text of the HTTP client for a connection that was not made, time-outs included.
 const NOT_CONNECTED: &str = "(Connect)";
 
-/// Makes clients that know whether their endpoint has answered.
+/// Connector that creates clients that record whether their endpoint has answered.
 #[derive(Debug, Default)]
 pub(super) struct FailFastConnector;
 
-/// No connection was ever made to this endpoint.
+/// Error: no connection was ever made to this endpoint.
 #[derive(Debug, thiserror::Error)]
 #[error("the endpoint has never answered")]
 pub(super) struct NeverReached(#[source] HttpError);

@@ -1,4 +1,4 @@
-//! What can go wrong between a store and an object store.
+//! Errors of the object tier.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,8 +11,7 @@ use rankguard_model::JobId;
 
 use super::trouble::Trouble;
 
-/// What can go wrong between a store and an object store. Every message names the URL, and what to do where that is
-/// known.
+/// Error of the object tier. Every message names the URL and, where known, the remedy.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum ObjectError {
@@ -87,8 +86,7 @@ pub enum ObjectError {
 }
 
 impl ObjectError {
-    /// Whether the same call may succeed later without anything else being done about it. What was sent by then is not
-    /// sent again.
+    /// Returns true if the same call may succeed later without intervention. Data that was sent is not sent again.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Deadline { .. } => true,
@@ -98,7 +96,7 @@ impl ObjectError {
         }
     }
 
-    /// What it proves about the checkpoint that was read.
+    /// Classifies the error as proven damage or not, for the checkpoint that was read.
     pub fn failure(&self) -> ReadFailure {
         match self {
             Self::Url { .. } | Self::Request { .. } | Self::Deadline { .. } | Self::Io { .. } => {
@@ -121,7 +119,7 @@ impl ObjectError {
         }
     }
 
-    /// Whether the trouble lies with the object store or the way to it, and not with what is to be sent.
+    /// Returns true if the cause lies in the object store or the network, not in the data.
     pub fn is_remote(&self) -> bool {
         matches!(self, Self::Url { .. } | Self::Request { .. } | Self::Deadline { .. })
     }

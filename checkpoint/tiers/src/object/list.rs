@@ -1,4 +1,4 @@
-//! What an object store holds.
+//! Listing of checkpoints in an object store.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rankguard_checkpoint::Checkpoint;
@@ -9,18 +9,18 @@ use rankguard_model::{JobId, Rank};
 
 use super::{ObjectError, ObjectTier};
 
-/// A committed checkpoint and its manifest, where that can be read.
+/// Committed checkpoint with its manifest, or the error of reading it.
 pub type Listed = (CheckpointId, Result<Manifest, ObjectError>);
 
 impl ObjectTier {
-    /// Jobs that have a folder, by name.
+    /// Returns the jobs that have a folder, sorted by name.
     pub async fn jobs(&self) -> Result<Vec<JobId>, ObjectError> {
         let names = self.folders(None).await?;
         let jobs = names.iter().map(|name| JobId::from(name.as_str()));
         Ok(jobs.filter(|job| check_job(job).is_ok()).collect())
     }
 
-    /// Names of the folders right below the base, or below a job.
+    /// Returns the names of the folders directly below the base, or below a job.
     async fn folders(&self, job: Option<&JobId>) -> Result<Vec<String>, ObjectError> {
         let (prefix, url) = match job {
             Some(job) => (self.base.clone().join(job.as_str()), format!("{}/{job}", self.url)),
@@ -39,7 +39,7 @@ impl ObjectTier {
         Ok(names)
     }
 
-    /// Names of the objects right in the folder of a checkpoint.
+    /// Returns the names of the objects directly in the folder of a checkpoint.
     pub(super) async fn names(&self, job: &JobId, id: CheckpointId) -> Result<Vec<String>, ObjectError> {
         let folder = self.base.clone().join(job.as_str()).join(id.to_string());
         let url = format!("{}/{job}/{id}", self.url);
@@ -52,7 +52,7 @@ impl ObjectTier {
         Ok(names.map(ToOwned::to_owned).collect())
     }
 
-    /// Checkpoint folders of a job, oldest first, and whether each has a manifest.
+    /// Returns the checkpoint folders of a job, oldest first; the flag is true if a manifest exists.
     pub(super) async fn attempts(&self, job: &JobId) -> Result<Vec<(CheckpointId, bool)>, ObjectError> {
         check_job(job)?;
         let names = self.folders(Some(job)).await?;
@@ -69,7 +69,7 @@ impl ObjectTier {
         Ok(found)
     }
 
-    /// The checkpoints of a job, oldest first: those that have a manifest. A job that nobody has heard of has none.
+    /// Returns the committed checkpoints of a job (those with a manifest), oldest first. An unknown job has none.
     pub async fn committed(&self, job: &JobId) -> Result<Vec<CheckpointId>, ObjectError> {
         let attempts = self.attempts(job).await?;
         Ok(attempts
@@ -78,8 +78,8 @@ impl ObjectTier {
             .collect())
     }
 
-    /// Manifests of a job, or why one cannot be read, and the checkpoints that have none; oldest first. Folders that only lend
-    /// are neither.
+    /// Returns the manifests of a job (or the errors of reading them), and the checkpoints without manifest; oldest
+    /// first. Folders that only hold chunks of later checkpoints are in neither list.
     pub async fn listing(&self, job: &JobId) -> Result<(Vec<Listed>, Vec<CheckpointId>), ObjectError> {
         let (mut manifests, mut torn) = (Vec::new(), Vec::new());
         for (id, committed) in self.attempts(job).await? {
@@ -95,7 +95,7 @@ impl ObjectTier {
         Ok((manifests, torn))
     }
 
-    /// One manifest.
+    /// Reads the manifest of a checkpoint.
     pub async fn manifest(&self, job: &JobId, id: CheckpointId) -> Result<Manifest, ObjectError> {
         let place = self.manifest_place(job, id)?;
         let bytes = self.read_small(&place, MAX_MANIFEST_BYTES).await?;
@@ -111,7 +111,7 @@ impl ObjectTier {
         Ok(manifest)
     }
 
-    /// A rank's index as it lies there, if it is the one that the manifest names; with its bytes.
+    /// Reads a rank's index and compares it with the digest in the manifest; returns it with its bytes.
     pub(super) async fn index(&self, manifest: &Manifest, rank: Rank) -> Result<(ShardIndex, Vec<u8>), ObjectError> {
         let place = self.index_place(&manifest.job, manifest.id(), rank)?;
         let shard = manifest.shards.get(rank.0 as usize);
@@ -133,8 +133,8 @@ impl ObjectTier {
         Ok((index, bytes))
     }
 
-    /// A committed checkpoint: its manifest and its indexes, each with the digest that the manifest names. What the
-    /// shards hold is checked chunk by chunk when they are read.
+    /// Reads a committed checkpoint: its manifest and indexes, compared with the digests in the manifest. Shard data is
+    /// checked chunk by chunk when it is read.
     pub async fn checkpoint(&self, job: &JobId, id: CheckpointId) -> Result<Checkpoint, ObjectError> {
         let manifest = self.manifest(job, id).await?;
         let ranks: Vec<Rank> = manifest.shards.iter().map(|shard| shard.rank).collect();
@@ -146,7 +146,7 @@ impl ObjectTier {
         Ok(Checkpoint { manifest, indexes })
     }
 
-    /// Refuses a checkpoint of a generation below one that has committed here (RG-3).
+    /// Refuses a checkpoint if a higher generation has committed here (RG-3).
     pub(super) async fn refuse_stale(&self, job: &JobId, id: CheckpointId) -> Result<(), ObjectError> {
         let committed = self.committed(job).await?;
         match committed

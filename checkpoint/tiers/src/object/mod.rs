@@ -1,22 +1,24 @@
-//! The object tier: committed checkpoints in any object store, laid out as [`rankguard_checkpoint::store`] lays them
-//! out, so a `file://` mirror is itself a store.
+//! Object tier: committed checkpoints in any object store, in the layout of [`rankguard_checkpoint::store`], so a
+//! `file://` mirror is itself a store.
 //!
 //! ```text
 //! <url>/<job>/<step:012>-g<generation>/rank-00000.shard, rank-00000.index, MANIFEST
 //! ```
 //!
 //! Invariants:
-//! - a checkpoint is there if, and only if, its manifest is; the manifest is put last, only if absent, after everything
-//!   that it names is whole (RG-1), and removed first;
-//! - an index is put after its shard, so an index that is there vouches for the shard beside it; a shard without one is
-//!   read back and compared before it is believed. What is there is not sent again;
-//! - no byte is sent or kept that does not have the digest its index states (RG-2);
+//! - a checkpoint exists if, and only if, its manifest does; the manifest is put last, only if absent, after everything
+//!   that it names is complete (RG-1), and removed first;
+//! - an index is put after its shard, so an existing index proves that its shard is complete; a shard without one is
+//!   read back and compared before it is trusted. Existing objects are not sent again;
+//! - no byte is sent or stored that does not have the digest in its index (RG-2);
 //! - a generation is refused when a higher one has committed there (RG-3);
-//! - every request has a deadline, requests under way and memory are bounded, all bytes go through the [`Cap`] (RG-9).
+//! - every request has a deadline, concurrent requests and memory are bounded, all sent bytes go through the [`Cap`]
+//!   (RG-9).
 //!
-//! Completion is a value: [`Pushed`], [`Pulled`], [`Removed`].
+//! Completion is returned as a value: [`Pushed`], [`Pulled`], [`Removed`].
 //!
-//! Absent: encryption by us (object stores have their own), compression, and a lease against two removers at once.
+//! Absent: client-side encryption (object stores have their own), compression, and a lease against two concurrent
+//! removers.
 
 mod connect;
 mod error;
@@ -54,14 +56,15 @@ pub use share::Share;
 pub use source::ObjectSource;
 pub use upload::{UnfinishedUpload, unfinished_uploads};
 
-/// How much the tier may have under way.
+/// Limits on concurrent work of the tier.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Longest wait for one request, its own retries included; the wait for the bandwidth cap is not part of it.
+    /// Deadline of one request, retries included, default 60 s; the wait for the bandwidth cap is not counted.
     pub deadline: Duration,
-    /// Requests under way at once.
+    /// Maximum number of concurrent requests, default 8.
     pub requests: usize,
-    /// Bytes of one part or range. Stores want 5 MiB or more of a part, and at most 10,000 of them.
+    /// Size of one part or range in bytes, default 16 MiB. Stores require at least 5 MiB a part and at most 10,000
+    /// parts.
     pub part_bytes: u64,
 }
 
@@ -75,7 +78,7 @@ impl Default for Limits {
     }
 }
 
-/// Checkpoints in an object store.
+/// Store of checkpoints in an object store.
 #[derive(Debug, Clone)]
 pub struct ObjectTier {
     store: Arc<dyn ObjectStore>,
@@ -83,14 +86,14 @@ pub struct ObjectTier {
     url: String,
     limits: Limits,
     cap: Arc<Cap>,
-    /// Where uploads have ids.
+    /// Multipart interface, if uploads have ids.
     multipart: Option<Multipart>,
-    /// The folder of a `file://` store.
+    /// Folder of a `file://` store.
     folder: Option<PathBuf>,
 }
 
 impl ObjectTier {
-    /// The store behind a `file`, `s3`, `gs` or `az` URL. Asks nothing of it yet.
+    /// Opens the store at a `file`, `s3`, `gs` or `az` URL without sending a request.
     pub fn open(url: &str) -> Result<Self, ObjectError> {
         let opened = url::open(url)?;
         let tier = Self::over(opened.store, opened.base, url);
@@ -101,13 +104,12 @@ impl ObjectTier {
         })
     }
 
-    /// Whether a URL may name a place for checkpoints, for whoever only passes it on: what it takes to open it is known to those
-    /// who do.
+    /// Checks the form of a URL without opening it, for callers that only pass it on and may lack the credentials.
     pub fn check(url: &str) -> Result<(), ObjectError> {
         url::parse(url).map(drop)
     }
 
-    /// A store that somebody else has made, with `url` as its name in messages.
+    /// Wraps an existing store; `url` names it in messages.
     pub fn over(store: Arc<dyn ObjectStore>, base: Path, url: &str) -> Self {
         Self {
             store,
@@ -120,17 +122,17 @@ impl ObjectTier {
         }
     }
 
-    /// The same with other limits.
+    /// Returns the tier with other limits.
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
 
-    /// The same with all bytes that are sent through `cap`. What is read waits for no cap: a job stands until it is there.
+    /// Returns the tier with all sent bytes limited by `cap`. Reads are not limited, because the job waits for them.
     pub fn with_cap(self, cap: Arc<Cap>) -> Self {
         Self { cap, ..self }
     }
 
-    /// Its name in messages.
+    /// Returns the URL that names the store in messages.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -154,7 +156,7 @@ impl ObjectTier {
         self.place(job, file.id(), &shard_file(file.rank))
     }
 
-    /// A request with its deadline.
+    /// Sends a request with its deadline.
     async fn ask<T>(
         &self,
         what: &'static str,
@@ -176,7 +178,7 @@ impl ObjectTier {
         }
     }
 
-    /// Length of an object; `None` when it is not there.
+    /// Returns the length of an object in bytes; `None` if it does not exist.
     async fn size(&self, place: &Place) -> Result<Option<u64>, ObjectError> {
         match self.ask("look at", &place.url, self.store.head(&place.path)).await {
             Ok(meta) => Ok(Some(meta.size)),
@@ -185,7 +187,7 @@ impl ObjectTier {
         }
     }
 
-    /// A small object whole; refuses one longer than `max` before it is read.
+    /// Reads a small object; refuses one longer than `max` bytes before it is read.
     async fn read_small(&self, place: &Place, max: usize) -> Result<Vec<u8>, ObjectError> {
         let found = self.ask("read", &place.url, self.store.get(&place.path)).await?;
         if found.meta.size > max as u64 {
@@ -198,7 +200,7 @@ impl ObjectTier {
         Ok(self.ask("read", &place.url, found.bytes()).await?.to_vec())
     }
 
-    /// A range of an object.
+    /// Reads a byte range of an object.
     async fn read_range(&self, place: &Place, range: std::ops::Range<u64>) -> Result<bytes::Bytes, ObjectError> {
         let wanted = range.end - range.start;
         let request = self.store.get_range(&place.path, range);
@@ -214,7 +216,7 @@ impl ObjectTier {
     }
 }
 
-/// An object: where the client finds it and what people call it.
+/// Location of an object: its path in the store and its URL for messages.
 #[derive(Debug, Clone)]
 struct Place {
     path: Path,

@@ -1,8 +1,9 @@
-//! From the object tier to the disk tier.
+//! Transfer of checkpoints from the object tier to the disk tier.
 //!
-//! One process fills a checkpoint folder at a time; the others wait for it and find the checkpoint there ([`FillLease`]). A process
-//! that does not see the holder at work any more fills the folder as well: every file has a random temporary name, a name is given
-//! only if it is free, and a file that is there already is compared with the digests.
+//! One process fills a checkpoint folder at a time; the others wait for it and then find the checkpoint there
+//! ([`FillLease`]). A process that observes no progress of the lease holder fills the folder as well: every file has a
+//! random temporary name, a final name is assigned only if it is free, and an existing file is compared with the
+//! digests.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -21,36 +22,32 @@ use super::push::{LENT_TEXT, io, read_file};
 use super::{ObjectError, ObjectTier, Place};
 use crate::shard::{Piece, ShardFile, files};
 
-/// Pauses between two looks at a folder that another process fills: the first, and the longest.
+/// First and longest pause between two polls of a folder that another process fills.
 const LOOK: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
-/// The holder of a lease that gives no sign for this long is not waited for.
+/// Time without progress after which a lease holder is no longer waited for.
 const SILENT: Duration = Duration::from_secs(30);
 
-/// A checkpoint is in the disk tier: its manifest is there.
+/// Receipt for a checkpoint that is committed in the disk tier.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Pulled {
-    /// The job.
     pub job: JobId,
-    /// The checkpoint.
     pub id: CheckpointId,
-    /// Where it came from.
+    /// URL of its source.
     pub url: String,
-    /// The manifest was there before; nothing was done.
+    /// True if the manifest existed before and nothing was done.
     pub already: bool,
-    /// Bytes of shards, indexes and manifest that were read.
+    /// Bytes read of shards, indexes and manifest.
     pub read_bytes: u64,
-    /// Bytes of shards that were there with the right digests and were not read.
+    /// Bytes of shards that existed with the right digests and were not read.
     pub kept_bytes: u64,
-    /// How long it took.
     pub took: Duration,
 }
 
 impl ObjectTier {
-    /// Brings a committed checkpoint into a store on disk, byte for byte as it was pushed, and commits it there. May be
-    /// repeated and may run in several processes and on several nodes at once; files that are there with the right digests are
-    /// kept. Every chunk is checked on the way. Writes and syncs on the calling thread, so give it a runtime where nothing else is
-    /// in a hurry.
+    /// Copies a committed checkpoint to a store on disk, byte for byte, and commits it there. May be repeated, and may
+    /// run in several processes and on several nodes at once; existing files with the right digests are retained. Every
+    /// chunk is checked. Writes and syncs block the calling thread, so use a runtime without latency-sensitive tasks.
     pub async fn pull(&self, job: &JobId, id: CheckpointId, store: &Store) -> Result<Pulled, ObjectError> {
         let started = Instant::now();
         let manifest = self.manifest(job, id).await?;
@@ -68,7 +65,7 @@ impl ObjectTier {
             let lease = wait_for_lease(store, job, id).await?;
             pulled.already = is_committed(store, &manifest)?;
             if !pulled.already {
-                // What a pull that was killed has left.
+                // Removes the remains of a pull that was killed.
                 store.clear_abandoned(job, id)?;
                 self.fill(store, &manifest, lease.as_ref(), &mut pulled).await?;
             }
@@ -112,7 +109,7 @@ impl ObjectTier {
         Ok(())
     }
 
-    /// One shard file; says how long it is and whether it had to be read.
+    /// Copies one shard file; returns its length and true if it had to be read.
     async fn fetch_shard(
         &self,
         job: &JobId,
@@ -138,7 +135,7 @@ impl ObjectTier {
         let (place, file) = (&place, &incoming);
         let reads = stream::iter(pieces).map(|piece| async move {
             let bytes = self.read_checked(place, &piece).await?;
-            // A page of a file that is written back later: no wait worth another thread.
+            // Writes to the page cache: too short a wait for another thread.
             file.write_at(&bytes, piece.range.start)?;
             if let Some(lease) = lease {
                 lease.beat();
@@ -148,12 +145,13 @@ impl ObjectTier {
         let (): () = reads.buffer_unordered(self.requests()).try_collect().await?;
         match incoming.publish()? {
             Published::New => Ok((size, true)),
-            // Another process was faster.
+            // Another process has published it first.
             Published::AlreadyThere => same_shard(path, shard, size).map(|()| (size, true)),
         }
     }
 
-    /// The bytes of a piece with the digests that the indexes state. A difference counts only when a second read shows it, too.
+    /// Reads a piece and compares it with the digests in the indexes. A difference counts only if a second read
+    /// confirms it.
     async fn read_checked(&self, place: &Place, piece: &Piece<'_>) -> Result<bytes::Bytes, ObjectError> {
         let bytes = self.read_range(place, piece.range.clone()).await?;
         if piece.check(&bytes).is_ok() {
@@ -174,7 +172,7 @@ impl ObjectTier {
     }
 }
 
-/// Whether this very checkpoint is committed in the store.
+/// Returns true if this very checkpoint is committed in the store.
 fn is_committed(store: &Store, manifest: &Manifest) -> Result<bool, ObjectError> {
     let (job, id) = (&manifest.job, manifest.id());
     if !store.committed_ids(job)?.contains(&id) {
@@ -187,7 +185,7 @@ fn is_committed(store: &Store, manifest: &Manifest) -> Result<bool, ObjectError>
     Ok(true)
 }
 
-/// Waits until no other process fills the folder, or the one that does gives no sign any more: then there is no lease.
+/// Waits until no other process fills the folder; returns no lease if the holder makes no progress.
 async fn wait_for_lease(store: &Store, job: &JobId, id: CheckpointId) -> Result<Option<FillLease>, ObjectError> {
     let (mut pause, mut beat, mut since) = (LOOK.0, None, Instant::now());
     loop {
@@ -207,7 +205,7 @@ async fn wait_for_lease(store: &Store, job: &JobId, id: CheckpointId) -> Result<
     }
 }
 
-/// Puts a small file if it is absent; the same content is fine.
+/// Writes a small file if it is absent; an existing file must have the same content.
 pub(super) fn put_small(path: &FilePath, content: &[u8]) -> Result<(), ObjectError> {
     if !path.exists() {
         let incoming = IncomingFile::start(path, content.len() as u64)?;
@@ -221,7 +219,7 @@ pub(super) fn put_small(path: &FilePath, content: &[u8]) -> Result<(), ObjectErr
     Ok(())
 }
 
-/// Refuses a file that is not what the indexes say, or not as long as the object.
+/// Refuses a file that differs from the indexes or from the length of the object.
 fn same_shard(path: &FilePath, shard: &ShardFile, size: u64) -> Result<(), ObjectError> {
     if is_shard(path, shard, size)? {
         return Ok(());

@@ -1,4 +1,4 @@
-//! From the disk tier to the object tier.
+//! Transfer of checkpoints from the disk tier to the object tier.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,32 +19,29 @@ use tokio::time::Instant;
 use super::{ObjectError, ObjectTier, Place};
 use crate::shard::{ShardFile, files};
 
-/// Most parts that object stores take of one object.
+/// Maximum number of parts of one object.
 const PARTS_MAX: u64 = 9_000;
 
-/// What stands in the mark of a folder that lends, as stores on disk write it.
+/// Content of the mark file in a folder with borrowed chunks, the same as in stores on disk.
 pub(super) const LENT_TEXT: &[u8] = b"shards here hold chunks of later checkpoints\n";
 
-/// A checkpoint is in the object tier: its manifest is there.
+/// Receipt for a checkpoint that is committed in the object tier.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Pushed {
-    /// The job.
     pub job: JobId,
-    /// The checkpoint.
     pub id: CheckpointId,
-    /// Where it is.
+    /// URL of the checkpoint folder.
     pub url: String,
-    /// The manifest was there before; nothing was done.
+    /// True if the manifest existed before and nothing was done.
     pub already: bool,
-    /// Bytes of shards, indexes and manifest that were sent.
+    /// Bytes sent of shards, indexes and manifest.
     pub sent_bytes: u64,
-    /// Bytes of shards that were there with the right digests and were not sent.
+    /// Bytes of shards that existed with the right digests and were not sent.
     pub kept_bytes: u64,
-    /// How long it took.
     pub took: Duration,
 }
 
-/// What became of one object.
+/// Result of writing one object, with its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Put {
     Sent(u64),
@@ -52,9 +49,10 @@ pub(super) enum Put {
 }
 
 impl ObjectTier {
-    /// Mirrors a committed checkpoint: shards first, those that it borrows from too, then indexes, then the manifest
-    /// if it is absent. May be repeated and goes on where it stopped. Refuses a checkpoint that is damaged here, one
-    /// whose generation has been overtaken there, and to overwrite anything. Reads small files on the calling thread.
+    /// Mirrors a committed checkpoint: shards first, including those it borrows chunks from, then indexes, then the
+    /// manifest if it is absent. May be repeated and resumes where it stopped. Refuses a checkpoint that is damaged on
+    /// disk, a generation that is fenced in the object store, and to overwrite any object. Reads small files on the
+    /// calling thread.
     pub async fn push(&self, store: &Store, job: &JobId, id: CheckpointId) -> Result<Pushed, ObjectError> {
         let started = Instant::now();
         let checkpoint = store.load(job, id)?;
@@ -78,7 +76,7 @@ impl ObjectTier {
         self.push_records(store, job).await?;
 
         let mut puts = self.put_shards(store, &checkpoint, &|_| true).await?;
-        // Another generation may have committed while this was under way.
+        // Another generation may have committed meanwhile.
         self.refuse_stale(job, id).await?;
         puts.push(self.put_new(&manifest_place, manifest_bytes).await?);
         for put in puts {
@@ -91,7 +89,8 @@ impl ObjectTier {
         Ok(pushed)
     }
 
-    /// Brings the shards of some ranks, those that they borrow from too, and then their indexes. What is there is not sent again.
+    /// Writes the shards of the selected ranks, those they borrow chunks from, and then their indexes. Existing objects
+    /// are not sent again.
     pub(super) async fn put_shards(
         &self,
         store: &Store,
@@ -113,7 +112,7 @@ impl ObjectTier {
                 self.mark_lent(job, shard.file.id()).await?;
             }
         }
-        // Large shards have many requests under way each; small ones are sent side by side.
+        // Each large shard has many concurrent requests; small ones are sent concurrently.
         for shard in large {
             puts.push(self.put_shard(store, job, shard).await?);
         }
@@ -131,7 +130,7 @@ impl ObjectTier {
         Ok(puts)
     }
 
-    /// Says of a folder without a manifest that it is there for what others have borrowed from it.
+    /// Marks a folder without a manifest as holding chunks of other checkpoints.
     pub(super) async fn mark_lent(&self, job: &JobId, id: CheckpointId) -> Result<(), ObjectError> {
         let place = self.place(job, id, LENT_FILE)?;
         if self.size(&place).await?.is_none() {
@@ -161,7 +160,7 @@ impl ObjectTier {
             if found != size {
                 return Err(ObjectError::Conflict { url: place.url });
             }
-            // Its index is put after it and names all its chunks: then it is whole, and nobody overwrites it.
+            // The index is put after the shard and covers all its chunks: the shard is complete and is not overwritten.
             let vouched = self
                 .size(&self.index_place(job, shard.file.id(), shard.file.rank)?)
                 .await?
@@ -179,7 +178,7 @@ impl ObjectTier {
         Ok(Put::Sent(size))
     }
 
-    /// Reads an object back, and says that it is another's where it differs.
+    /// Reads an object back; a difference is a conflict.
     async fn compare(&self, place: &Place, shard: &ShardFile, size: u64) -> Result<(), ObjectError> {
         let pieces = shard.pieces(size, self.limits.part_bytes);
         let looks = stream::iter(pieces).map(|piece| async move {
@@ -190,7 +189,7 @@ impl ObjectTier {
         looks.buffer_unordered(self.requests()).try_collect().await
     }
 
-    /// Puts a small object if it is absent; the same content is fine.
+    /// Writes a small object if it is absent; an existing object must have the same content.
     pub(super) async fn put_new(&self, place: &Place, bytes: Vec<u8>) -> Result<Put, ObjectError> {
         let length = bytes.len() as u64;
         self.cap.take(length).await;
@@ -211,7 +210,7 @@ impl ObjectTier {
         }
     }
 
-    /// Refuses an object that has other content than `bytes`.
+    /// Refuses an object with content other than `bytes`.
     async fn same(&self, place: &Place, bytes: &[u8]) -> Result<(), ObjectError> {
         let conflict = || ObjectError::Conflict { url: place.url.clone() };
         match self.read_small(place, bytes.len()).await {
@@ -221,8 +220,8 @@ impl ObjectTier {
         }
     }
 
-    /// Sends a file in parts, each checked before it leaves. What is under way when something fails is given up, so
-    /// that nobody pays for half an object.
+    /// Sends a file in parts, each checked before it is sent. On a failure the upload is aborted, because parts of an
+    /// unfinished object cost money.
     async fn put_parts(
         &self,
         store: &Store,
@@ -237,7 +236,8 @@ impl ObjectTier {
             Ok(()) => self.ask("end writing", &place.url, upload.complete()).await.map(drop),
             failed => failed,
         };
-        // An end whose answer was lost may have happened: then there is an object, and nothing to give up.
+        // A completion may have succeeded although its reply was lost; then the object exists and there is nothing to
+        // abort.
         if let Err(error) = sent {
             if let Err(problem) = self.ask("give up writing", &place.url, upload.abort()).await {
                 tracing::warn!(%problem, "parts may lie in the object store; the next push of this job, or `checkpoint gc`, aborts the upload");
@@ -258,7 +258,7 @@ impl ObjectTier {
         let part_bytes = self.limits.part_bytes.max(size.div_ceil(PARTS_MAX));
         let (give, mut parts) = mpsc::channel(1);
         let reader = tokio::task::spawn_blocking(move || read_parts(&path, &shard, size, part_bytes, &give));
-        // Tasks of their own: they must go on while this one waits for the disk or for the cap.
+        // Separate tasks, so that they progress while this one waits for the disk or the cap.
         let mut under_way: JoinSet<Result<(), ObjectError>> = JoinSet::new();
         let died = |problem: tokio::task::JoinError| ObjectError::Url {
             url: place.url.clone(),
@@ -279,12 +279,13 @@ impl ObjectTier {
         while let Some(sent) = under_way.join_next().await {
             sent.map_err(died)??;
         }
-        // The channel has ended, so the reader has.
+        // The channel is closed, so the reader has ended.
         reader.await.map_err(died)
     }
 }
 
-/// Reads a shard piece by piece, checks it and gives it on in parts of one size. Ends early when nobody listens.
+/// Reads a shard piece by piece, checks it and passes it on in parts of equal size. Ends early if the receiver is
+/// dropped.
 fn read_parts(
     path: &FilePath,
     shard: &ShardFile,
@@ -318,7 +319,7 @@ fn read_parts(
     }
 }
 
-/// A whole small shard, checked.
+/// Reads and checks a whole small shard.
 fn read_shard(path: &FilePath, shard: &ShardFile, size: u64) -> Result<Vec<u8>, ObjectError> {
     let bytes = read_file(path)?;
     if bytes.len() as u64 != size {

@@ -1,4 +1,4 @@
-//! The records of a run in an object store: mirrored with its checkpoints, and pulled with them.
+//! Run records in an object store: mirrored and pulled together with the checkpoints.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rankguard_checkpoint::Store;
@@ -13,7 +13,7 @@ use super::push::read_file;
 use super::{ObjectError, ObjectTier, Place};
 
 impl ObjectTier {
-    /// Mirrors the records of a job's run, `RUN` first. An object store that holds another run of the job is refused.
+    /// Mirrors the records of a job's run, `RUN` first. Refuses an object store that holds another run of the job.
     pub(super) async fn push_records(&self, store: &Store, job: &JobId) -> Result<(), ObjectError> {
         let dir = store.job_dir(job)?;
         for name in store.record_files(job)? {
@@ -23,7 +23,7 @@ impl ObjectTier {
         Ok(())
     }
 
-    /// Brings the records of a job's run into a store on disk, `RUN` last: a folder with one has its attempts.
+    /// Copies the records of a job's run to a store on disk, `RUN` last, so a folder with a `RUN` has its attempts.
     pub(super) async fn pull_records(&self, job: &JobId, store: &Store) -> Result<(), ObjectError> {
         let dir = store.job_dir(job)?;
         let mut names = self.record_names(job).await?;
@@ -43,7 +43,7 @@ impl ObjectTier {
         Ok(())
     }
 
-    /// The attempts of a job's run, as far as they decide which checkpoints count.
+    /// Returns the attempts of a job's run, which decide the checkpoints that count.
     pub async fn attempt_set(&self, job: &JobId) -> Result<AttemptSet, ObjectError> {
         let names = self.record_names(job).await?;
         let reads = stream::iter(names.into_iter().filter(|name| attempt_of(name).is_some())).map(|name| async move {

@@ -1,4 +1,4 @@
-//! Taking checkpoints out of an object store.
+//! Removal of checkpoints from an object store.
 
 use std::collections::BTreeSet;
 
@@ -10,24 +10,24 @@ use serde::Serialize;
 use super::share::ANNOUNCED_FILE;
 use super::{ObjectError, ObjectTier, Place};
 
-/// What was removed.
+/// Result of a removal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Removed {
-    /// Checkpoints that exist no more, oldest first.
+    /// Removed checkpoints, oldest first.
     pub checkpoints: Vec<CheckpointId>,
-    /// Uploads that never became one and have been overtaken.
+    /// Removed uploads that were never committed and are older than a checkpoint.
     pub torn: Vec<CheckpointId>,
-    /// Objects that are gone.
+    /// Number of removed objects.
     pub objects: u64,
-    /// Shards and indexes that stay because a checkpoint that is kept borrows from them.
+    /// Number of shards and indexes that are retained because a retained checkpoint borrows from them.
     pub borrowed: u64,
 }
 
 impl ObjectTier {
-    /// Keeps the newest `keep` checkpoints of a job (at least one) and those `pinned`, and removes the others, and
-    /// uploads older than the newest checkpoint that never ended. Of each the manifest goes first. Shards that a kept
-    /// checkpoint borrows from stay, with their indexes. Nothing is removed when an index of a kept checkpoint cannot
-    /// be read, since then nobody knows what it borrows.
+    /// Retains the newest `keep` checkpoints of a job (at least one) and those in `pinned`; removes the others, and
+    /// uncommitted uploads older than the newest checkpoint. The manifest of each is removed first. Shards that a
+    /// retained checkpoint borrows from are retained with their indexes. Removes nothing if an index of a retained
+    /// checkpoint cannot be read, because its borrowed shards are then unknown.
     pub async fn retain(&self, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<Removed, ObjectError> {
         let attempts = self.attempts(job).await?;
         let rollbacks = self.attempt_set(job).await?;
@@ -58,7 +58,7 @@ impl ObjectTier {
         }
         let mut removed = Removed::default();
         for (id, is_committed) in attempts {
-            // A rollback gives its checkpoints up only for one of its own.
+            // Checkpoints that a rollback supersedes are removed only after a checkpoint of the new attempt.
             let replaced = rollbacks.superseded_by(id).map(|first| newest.generation >= first);
             let goes = replaced.unwrap_or(if is_committed { !kept.contains(&id) } else { id < newest });
             if !goes {
@@ -76,7 +76,8 @@ impl ObjectTier {
         Ok(removed)
     }
 
-    /// Removes what is ours in a folder, the manifest first; objects of others stay. Counts shards and indexes.
+    /// Removes this tier's objects in a folder, the manifest first; other objects are retained. Returns the numbers
+    /// of removed and of retained shards and indexes.
     async fn remove_folder(
         &self,
         job: &JobId,

@@ -1,5 +1,5 @@
-//! Several nodes bring one checkpoint to the object tier, each the shards of its ranks; one of them looks when they are there,
-//! does what is left ([`ObjectTier::push`]) and puts the manifest.
+//! Push of one checkpoint by several nodes, each with the shards of its ranks. The first node waits until they are
+//! complete, pushes the remainder ([`ObjectTier::push`]) and puts the manifest.
 
 use std::collections::BTreeSet;
 
@@ -10,37 +10,37 @@ use rankguard_model::{JobId, Rank};
 use super::push::Put;
 use super::{ObjectError, ObjectTier};
 
-/// Stands in the folder of a checkpoint while several nodes bring it.
+/// Name of the mark in a checkpoint folder while several nodes push to it.
 pub(super) const ANNOUNCED_FILE: &str = "UNDER-WAY";
 
 const ANNOUNCED_TEXT: &[u8] = b"the nodes of the job bring their shards of this checkpoint now\n";
 
-/// Who of several nodes brings what. All that compute it with the same numbers agree, and every rank has one owner.
+/// Assignment of ranks to nodes for a push. All nodes compute the same assignment, and every rank has one owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// The position of a node among them.
+    /// Index of this node.
     pub node: u32,
-    /// How many there are, at least 1.
+    /// Number of nodes, at least 1.
     pub nodes: u32,
-    /// Ranks of each, at least 1; they are numbered node by node.
+    /// Ranks of each node, at least 1; ranks are numbered node by node.
     pub ranks_per_node: u32,
 }
 
 impl Share {
-    /// Whether the shards of a rank are this node's to bring, whichever checkpoint they are of.
+    /// Returns true if this node pushes the shards of a rank, of any checkpoint.
     pub fn is_own(&self, rank: Rank) -> bool {
         rank.0 / self.ranks_per_node.max(1) % self.nodes.max(1) == self.node
     }
 
-    /// Whether this node ends what they have begun.
+    /// Returns true if this node completes and commits the push.
     pub fn is_first(&self) -> bool {
         self.node == 0
     }
 }
 
 impl ObjectTier {
-    /// Brings the shards and indexes of a node's ranks, and no manifest: the checkpoint does not exist there yet. Gives the
-    /// bytes that were sent. May be repeated, and goes on where it stopped.
+    /// Pushes the shards and indexes of a node's ranks without a manifest, so the checkpoint does not exist there yet.
+    /// Returns the bytes sent. May be repeated and resumes where it stopped.
     pub async fn push_share(
         &self,
         store: &Store,
@@ -61,28 +61,28 @@ impl ObjectTier {
         Ok(sent.sum())
     }
 
-    /// Says to the other nodes that this checkpoint is the one that the first node brings now. No part of it: a hint, which may be
-    /// lost.
+    /// Marks this checkpoint as the one that the first node pushes now. The mark is a hint that may be lost, not a part
+    /// of the checkpoint.
     pub async fn announce(&self, job: &JobId, id: CheckpointId) -> Result<(), ObjectError> {
         let place = self.place(job, id, ANNOUNCED_FILE)?;
         self.put_new(&place, ANNOUNCED_TEXT.to_vec()).await.map(drop)
     }
 
-    /// Whether the first node brings this checkpoint now.
+    /// Returns true if the first node pushes this checkpoint now.
     pub async fn is_announced(&self, job: &JobId, id: CheckpointId) -> Result<bool, ObjectError> {
         let place = self.place(job, id, ANNOUNCED_FILE)?;
         Ok(self.size(&place).await?.is_some())
     }
 
-    /// The checkpoint is there, or nobody brings it any more.
+    /// Removes the mark: the checkpoint is committed or its push was abandoned.
     pub async fn withdraw(&self, job: &JobId, id: CheckpointId) -> Result<(), ObjectError> {
         self.remove_object(&self.place(job, id, ANNOUNCED_FILE)?).await
     }
 
-    /// Ranks whose shards are not there as a whole: an index is put after its shard.
+    /// Returns the ranks without an index, which is put after its shard.
     pub async fn missing(&self, store: &Store, job: &JobId, id: CheckpointId) -> Result<Vec<Rank>, ObjectError> {
         let world_size = store.manifest(job, id)?.world_size;
-        // One request for a thousand names, and not one for each.
+        // One listing returns a thousand names; a request for each would be slower.
         let there: BTreeSet<String> = self.names(job, id).await?.into_iter().collect();
         let ranks = (0..world_size).map(Rank);
         Ok(ranks.filter(|rank| !there.contains(&index_file(*rank))).collect())

@@ -1,4 +1,4 @@
-//! Chunks of a checkpoint out of an object store, several in one request.
+//! Restore source that reads chunks from an object store, several in one request.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,20 +15,20 @@ use tokio::runtime::Handle;
 
 use super::{ObjectError, ObjectTier, Place};
 
-/// Chunks that lie no further apart than this are read together: a request costs more than these bytes.
+/// Maximum gap in bytes between chunks that are read together: a request costs more than these bytes.
 const GAP_BYTES: u64 = 256 << 10;
 
-/// An object store as a source of a restore. Used from threads that may wait, on a runtime that others drive.
+/// Object store as a source of a restore. Used from threads that may block, on a runtime that other threads drive.
 #[derive(Debug)]
 pub struct ObjectSource {
     tier: ObjectTier,
     runtime: Handle,
-    /// It did not answer once, or not as it should after all tries of the client: nobody waits for it again in this restore
-    /// (RG-9).
+    /// Set after the first request that fails despite the client's retries; later requests of this restore skip the
+    /// store (RG-9).
     given_up: AtomicBool,
 }
 
-/// Chunks that are read in one request: their places among those asked for.
+/// Chunks that are read in one request, by their positions in the request list.
 #[derive(Debug, PartialEq, Eq)]
 struct Run {
     file: Origin,
@@ -37,7 +37,7 @@ struct Run {
 }
 
 impl ObjectSource {
-    /// Reads from `tier` on `runtime`.
+    /// Creates a source that reads from `tier` on `runtime`.
     pub fn new(tier: ObjectTier, runtime: Handle) -> Self {
         let given_up = AtomicBool::new(false);
         Self {
@@ -55,7 +55,7 @@ impl ObjectSource {
         }
     }
 
-    /// `None` where the store is not asked any more.
+    /// Reads a run; `None` if the store has been given up.
     async fn read(&self, ids: &[&ChunkId], run: &Run) -> Result<Option<Bytes>, ObjectError> {
         if self.given_up.load(Ordering::Relaxed) {
             return Ok(None);
@@ -83,7 +83,7 @@ fn not_asked() -> SourceFailure {
     }
 }
 
-/// Neighbours of one job and file together, in requests of at most `longest` bytes (or one chunk).
+/// Groups neighbouring chunks of one job and file into requests of at most `longest` bytes (or one chunk).
 fn runs(ids: &[&ChunkId], gap: u64, longest: u64) -> Vec<Run> {
     let mut order: Vec<usize> = (0..ids.len()).collect();
     order.sort_by_key(|&nth| (&ids[nth].job, ids[nth].place.file, ids[nth].place.at));
@@ -138,7 +138,7 @@ impl ChunkSource for ObjectSource {
                             answer(nth, Ok(Some(ChunkBytes::Private(part))));
                         }
                         Err(ObjectError::Missing { .. }) => answer(nth, Ok(None)),
-                        // It may hold a good copy all the same: silence would make damage elsewhere look final.
+                        // The store may hold a good copy: no answer at all would make damage elsewhere look final.
                         Ok(None) => answer(nth, Err(not_asked().into())),
                         Err(problem) => answer(nth, Err(failure(problem).into())),
                     }
@@ -148,7 +148,7 @@ impl ChunkSource for ObjectSource {
     }
 }
 
-/// Copies for the repair of a store on disk. Called by threads that may wait.
+/// Copies for the repair of a store on disk. Called by threads that may block.
 impl Mirror for ObjectSource {
     fn committed(&self, job: &JobId) -> Result<Vec<CheckpointId>, ChunkError> {
         Ok(self.runtime.block_on(self.tier.committed(job))?)
@@ -199,7 +199,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every chunk is in one run, runs keep to the limit, and no more than the gaps is read in vain.
+        /// Every chunk is in one run, runs respect the limit, and no more than the gaps is read in addition.
         #[test]
         fn every_chunk_is_read_once(
             places in proptest::collection::vec((0u32..3, 0u64..5_000, 1u32..300), 1..40),

@@ -1,4 +1,4 @@
-//! What an error of the client means, and what a person may do about it.
+//! Classification of client errors, with advice for the operator.
 
 use std::error::Error as _;
 
@@ -7,31 +7,32 @@ use object_store::client::{HttpError, HttpErrorKind};
 
 use super::connect::NeverReached;
 
-/// Why an object store did not do what it was asked.
+/// Cause of a failed request to an object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trouble {
-    /// It cannot be reached, or says that it cannot do it now.
+    /// The store is unreachable or temporarily unavailable.
     Away,
-    /// Nothing has ever answered at its address.
+    /// No connection to the address has ever succeeded.
     NeverReached,
-    /// A request began and did not end in its time.
+    /// A request did not complete within its deadline.
     Slow,
-    /// There is no such bucket or container.
+    /// The bucket or container does not exist.
     NoBucket,
-    /// Its address is `http` and nobody said that this is well.
+    /// The address is `http`, which was not allowed explicitly.
     Unencrypted,
-    /// There are no credentials, or they are not known there.
+    /// Credentials are missing or unknown to the store.
     NoCredentials,
-    /// They are known and may not do that.
+    /// The credentials lack permission.
     Forbidden,
-    /// It lacks what a commit needs.
+    /// The store lacks an operation that a commit requires.
     Lacking,
-    /// It refused the request for a reason of its own.
+    /// The store refused the request for another reason.
     Refused,
 }
 
 impl Trouble {
-    /// The client tells most of them in words only: the types that hold a status are its own.
+    /// Classifies an error. Most are recognised by text only, because the types that hold a status
+    /// are private to the client.
     pub(super) fn of(error: &Error) -> Self {
         match error {
             Error::Unauthenticated { .. } => return Self::NoCredentials,
@@ -41,13 +42,13 @@ impl Trouble {
             Error::InvalidPath { .. } => return Self::Refused,
             _ => {}
         }
-        // What matters may lie deeper than the first message.
+        // The relevant cause may be below the first message.
         let text = rankguard_model::with_causes(error);
         let has = |part: &str| text.contains(part);
         if has("URL scheme is not allowed") {
             return Self::Unencrypted;
         }
-        // Where a machine is asked for an identity that it may have.
+        // Requests for an identity from the machine's metadata service.
         if ["/api/token", "token request", "security-credentials", "oauth2/token"]
             .into_iter()
             .any(has)
@@ -66,7 +67,7 @@ impl Trouble {
         }
     }
 
-    /// Whether it may pass by itself.
+    /// Returns true if the cause may pass without intervention.
     pub(super) fn may_pass(self) -> bool {
         matches!(self, Self::Away | Self::NeverReached | Self::Slow)
     }
@@ -98,7 +99,7 @@ impl Trouble {
     }
 }
 
-/// The status that the text of an error holds.
+/// Extracts the HTTP status from the text of an error.
 fn status(text: &str) -> Option<u16> {
     let (_, after) = text.split_once("status code: ")?;
     after.get(..3)?.parse().ok()
@@ -146,7 +147,7 @@ mod tests {
         assert_eq!(Trouble::of(&error), Trouble::Unencrypted);
     }
 
-    /// The words are those that stores of the three kinds gave.
+    /// The texts were recorded from stores of the three kinds.
     #[test]
     fn what_stores_say_is_told_apart() {
         let list = "Error performing list request: Error performing GET http://127.0.0.1/b?list-type=2 in 27ms - Server returned non-2xx status code: 404 Not Found: <Code>NoSuchBucket</Code>";

@@ -1,9 +1,9 @@
-//! Uploads in parts that a killed process leaves behind.
+//! Cleanup of multipart uploads that a killed process leaves behind.
 //!
-//! The parts of an upload that is neither completed nor aborted cost money and are in no listing. So the id of each upload is
-//! recorded in the store that is pushed, in a file that the uploading process holds locked. The next push of the job, or
-//! `checkpoint gc`, aborts the uploads whose process is gone. In a `file://` mirror the parts are a file beside the object
-//! (`NAME#1`), which is removed when it was not written for an hour.
+//! The parts of an upload that is neither completed nor aborted cost money and appear in no listing. Each upload id is
+//! therefore recorded in the local store, in a file that the uploading process holds locked. The next push of the job,
+//! or `checkpoint gc`, aborts the uploads of dead processes. In a `file://` mirror the parts are a file beside the
+//! object (`NAME#1`), which is removed when it was not written for an hour.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ObjectError, ObjectTier, Place};
 
-/// A store whose uploads have ids.
+/// Object store with upload ids.
 #[derive(Clone)]
 pub(super) struct Multipart(pub(super) Arc<dyn MultipartStore>);
 
@@ -32,18 +32,17 @@ impl fmt::Debug for Multipart {
     }
 }
 
-/// An upload that was not ended, as it is recorded.
+/// Recorded upload that has not ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnfinishedUpload {
-    /// Name of the object store.
+    /// URL of the object store.
     pub url: String,
-    /// The object, in the words of its client.
+    /// Path of the object, as its client names it.
     pub path: String,
-    /// The upload.
     pub id: String,
 }
 
-/// Uploads into object stores that processes which are gone have left, as the store of the job records them.
+/// Returns the recorded uploads of dead processes to any object store.
 pub fn unfinished_uploads(store: &Store, job: &JobId) -> Result<Vec<UnfinishedUpload>, ObjectError> {
     let records = store.abandoned_work(job)?;
     let known = records.iter().filter_map(read_record);
@@ -55,7 +54,7 @@ fn read_record(record: &WorkRecord) -> Option<UnfinishedUpload> {
 }
 
 impl ObjectTier {
-    /// The same with a store whose uploads have ids, so that those of killed processes are aborted.
+    /// Returns the tier with upload ids, so that uploads of killed processes are aborted.
     pub fn with_multipart(self, store: Arc<dyn MultipartStore>) -> Self {
         Self {
             multipart: Some(Multipart(store)),
@@ -63,13 +62,13 @@ impl ObjectTier {
         }
     }
 
-    /// Aborts the uploads of a job into this object store whose processes are gone, and removes files that they staged in a
-    /// `file://` mirror. Gives how many there were. What cannot be aborted now is tried again next time.
+    /// Aborts a job's uploads to this object store by dead processes, and removes files that they staged in a `file://`
+    /// mirror. Returns their number. A failed abort is retried at the next call.
     pub async fn end_unfinished_uploads(&self, store: &Store, job: &JobId) -> Result<u64, ObjectError> {
         let mut ended = self.remove_staged(job)?;
         for record in store.abandoned_work(job)? {
             let Some(upload) = read_record(&record) else {
-                // Its process was killed before the record was whole, and no part was sent before that.
+                // The process was killed before the record was complete; no part is sent before that.
                 record.finish();
                 continue;
             };
@@ -114,7 +113,7 @@ impl ObjectTier {
         Ok(removed)
     }
 
-    /// Begins an upload in parts whose id is on record until it ends.
+    /// Begins a multipart upload with an id that is recorded until the upload ends.
     pub(super) async fn begin_upload(
         &self,
         store: &Store,
@@ -140,7 +139,7 @@ impl ObjectTier {
             id: id.clone(),
         };
         let text = serde_json::to_vec(&upload).unwrap_or_default();
-        // A store that can only be read is pushed all the same.
+        // A read-only store can be pushed without a record.
         let record = store.record_work(job, &text).inspect_err(|problem| {
             tracing::warn!(%job, problem = with_causes(problem), "an upload is not on record");
         });
@@ -155,7 +154,7 @@ impl ObjectTier {
     }
 }
 
-/// Staged files in the checkpoint folders of a job that were not written for long.
+/// Returns staged files in the checkpoint folders of a job that were not written for an hour.
 fn staged_files(job: &FilePath) -> Vec<PathBuf> {
     let folders = std::fs::read_dir(job).into_iter().flatten().flatten();
     let files = folders.filter_map(|folder| std::fs::read_dir(folder.path()).ok());
@@ -163,7 +162,7 @@ fn staged_files(job: &FilePath) -> Vec<PathBuf> {
     paths.filter(|path| is_stale_staged(path)).collect()
 }
 
-/// An upload in parts; its record goes when it has ended.
+/// Multipart upload; its record is removed when it ends.
 struct RecordedUpload {
     store: Arc<dyn MultipartStore>,
     path: Path,

@@ -1,4 +1,4 @@
-//! From a URL to a store.
+//! Opening of object stores by URL.
 
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use super::ObjectError;
 use super::connect::FailFastConnector;
 use super::upload::Multipart;
 
-/// Settings that may come from the environment, by how their names begin; others are nobody's business here.
+/// Prefixes of the environment variables that configure clients; others are ignored.
 const SETTINGS: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 
-/// How long the client tries one request again. A store that is started anew takes some seconds, and a part that fails costs
-/// all parts of its shard. It ends before [`super::Limits::deadline`], the last pause and the last try (30 s) included: the
-/// error then says what the store answered, and not that nothing came in time.
+/// Returns the retry policy of the client. A restarting store takes some seconds, and a failed part costs all parts of
+/// its shard. Retries end before [`super::Limits::deadline`], the last pause and the last try (30 s) included, so the
+/// error reports the store's answer instead of a time-out.
 fn patience() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {
@@ -35,7 +35,7 @@ fn patience() -> RetryConfig {
     }
 }
 
-/// The builder of a client with what the environment says.
+/// Builds a client with the settings of the environment.
 macro_rules! client {
     ($builder:ty, $url:expr) => {
         settings()
@@ -57,23 +57,23 @@ macro_rules! client {
     };
 }
 
-/// What a URL leads to.
+/// Store behind a URL.
 pub(super) struct Opened {
     pub(super) store: Arc<dyn ObjectStore>,
-    /// The place in it.
+    /// Path of the checkpoints in it.
     pub(super) base: Path,
-    /// The same store, where its uploads have ids.
+    /// The same store as a multipart interface, if uploads have ids.
     pub(super) multipart: Option<Multipart>,
-    /// Its folder, where it is one.
+    /// Folder of a `file://` store.
     pub(super) folder: Option<PathBuf>,
 }
 
-/// A URL that may name a place for checkpoints.
+/// Parsed URL of a place for checkpoints.
 pub(super) struct Named {
     url: Url,
     scheme: ObjectStoreScheme,
     path: Path,
-    /// The text itself is not repeated in messages: it could put a secret on the screen.
+    /// URL without credentials, for messages: the original text may contain a secret.
     shown: String,
 }
 
@@ -90,8 +90,7 @@ fn refuse(url: &str, problem: String) -> ObjectError {
     }
 }
 
-/// Reads a URL, and asks neither the environment nor anybody else. One that holds credentials is refused, because URLs are
-/// printed.
+/// Parses a URL without access to environment or network. Refuses one that holds credentials, because URLs are printed.
 pub(super) fn parse(text: &str) -> Result<Named, ObjectError> {
     let url = Url::parse(text).map_err(|problem| {
         refuse(
@@ -128,8 +127,7 @@ pub(super) fn parse(text: &str) -> Result<Named, ObjectError> {
     }
 }
 
-/// The store behind a URL and the place in it. Credentials come from the environment or from what the client library
-/// asks the machine for.
+/// Opens the store at a URL. Credentials come from the environment or from the machine's metadata service.
 pub(super) fn open(text: &str) -> Result<Opened, ObjectError> {
     let named = parse(text)?;
     let client = match named.scheme {
@@ -158,7 +156,7 @@ pub(super) fn open(text: &str) -> Result<Opened, ObjectError> {
     }
 }
 
-/// What of the environment is for clients.
+/// Returns the environment variables that configure clients.
 fn settings() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -166,7 +164,7 @@ fn settings() -> impl Iterator<Item = (String, String)> {
         .map(|(name, value)| (name.to_ascii_lowercase(), value))
 }
 
-/// What to set, where the client says no more than what it misses.
+/// Returns a remedy for errors in which the client names only the missing value.
 fn hint(problem: &str) -> &'static str {
     match problem.contains("Account must be specified") {
         true => "; set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or another credential",
@@ -174,8 +172,8 @@ fn hint(problem: &str) -> &'static str {
     }
 }
 
-/// Folders that become empty go with their last object, but none that is there now: it may have been made for this, with
-/// an owner and rights of its own.
+/// Opens a folder as a store. A folder that becomes empty is removed with its last object, except those that exist now:
+/// they may have been created with a particular owner and permissions.
 fn folder(path: &FilePath) -> object_store::Result<(Arc<dyn ObjectStore>, Path)> {
     let there = path
         .ancestors()

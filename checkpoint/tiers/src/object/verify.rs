@@ -1,4 +1,4 @@
-//! Reading every byte of an object store, as [`rankguard_checkpoint::verify`] does with a store on disk.
+//! Verification of every byte in an object store, as [`rankguard_checkpoint::verify`] does for a store on disk.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use super::{ObjectError, ObjectTier, Place};
 use crate::shard::{Piece, ShardFile, Wrong, files};
 
 impl ObjectTier {
-    /// Checks every committed checkpoint of a job, or those of one step, and goes on after a problem. An error is only what
-    /// keeps it from asking.
+    /// Checks every committed checkpoint of a job, or those of one step, and continues after a problem. Returns an
+    /// error only if the object store cannot be read.
     pub async fn verify(&self, job: &JobId, step: Option<Step>) -> Result<Report, ObjectError> {
         let mut report = Report::default();
         for (id, committed) in self.attempts(job).await? {
@@ -61,7 +61,7 @@ impl ObjectTier {
         Ok((verified, problems))
     }
 
-    /// Reads every chunk of a shard, wherever it lies.
+    /// Reads every chunk of an image, in its own shard file and in others.
     async fn verify_image(&self, index: &ShardIndex) -> Result<Vec<Problem>, ObjectError> {
         let mut numbers: BTreeMap<(Origin, u64), u32> = BTreeMap::new();
         for (number, place) in (0..).zip(index.places()) {
@@ -95,7 +95,7 @@ impl ObjectTier {
         Ok(problems)
     }
 
-    /// Chunks of a shard that are not what their index states.
+    /// Returns the chunks of a shard that differ from their index.
     async fn damage(&self, place: &Place, shard: &ShardFile) -> Result<Vec<Wrong>, ObjectError> {
         let size = self.size(place).await?;
         let size = size.ok_or_else(|| ObjectError::Missing { url: place.url.clone() })?;
@@ -121,7 +121,8 @@ impl ObjectTier {
     }
 }
 
-/// What an object is not, as a problem of its checkpoint; where the object store could not be asked, nobody knows what it is.
+/// Converts an error to a problem of the checkpoint; an unreachable object store remains an error, because it proves
+/// nothing.
 fn wrong(id: CheckpointId, place: Place, rank: Option<Rank>, error: ObjectError) -> Result<Problem, ObjectError> {
     if error.is_remote() {
         return Err(error);

@@ -1,14 +1,14 @@
-//! The code itself: XOR for one parity, Reed-Solomon for more.
+//! Erasure code: XOR for one parity, Reed-Solomon for more.
 
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 
-/// Most members of a group.
+/// Maximum number of members of a group.
 pub const MEMBERS_MAX: usize = 1024;
 
-/// Most parities of a group.
+/// Maximum number of parities of a group.
 pub const PARITY_MAX: usize = 32;
 
-/// Why a stripe cannot be computed.
+/// Error of encoding or restoring a stripe.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum CodeError {
@@ -26,7 +26,7 @@ pub enum CodeError {
     Code(String),
 }
 
-/// `parity` pieces for every stripe of `members` pieces. Any `parity` of all of them may be lost.
+/// Code that adds `parity` pieces to every stripe of `members` pieces. Any `parity` of all pieces may be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Code {
     members: usize,
@@ -34,7 +34,7 @@ pub struct Code {
 }
 
 impl Code {
-    /// A code for groups of this shape.
+    /// Creates the code for groups of this shape.
     pub fn new(members: usize, parity: usize) -> Result<Self, CodeError> {
         let sound = (1..=MEMBERS_MAX).contains(&members) && (1..=PARITY_MAX).contains(&parity);
         let sound = sound && ReedSolomonEncoder::supports(members, parity);
@@ -45,17 +45,17 @@ impl Code {
         }
     }
 
-    /// Pieces of a stripe that are data.
+    /// Returns the number of data pieces of a stripe.
     pub fn members(&self) -> usize {
         self.members
     }
 
-    /// Pieces of a stripe that are parity.
+    /// Returns the number of parity pieces of a stripe.
     pub fn parity(&self) -> usize {
         self.parity
     }
 
-    /// The parity pieces of a stripe of pieces of one even length.
+    /// Computes the parity pieces of a stripe; all pieces have the same even length.
     pub fn encode<T: AsRef<[u8]>>(&self, pieces: &[T]) -> Result<Vec<Vec<u8>>, CodeError> {
         let (members, parity) = (self.members, self.parity);
         if pieces.len() != members {
@@ -76,8 +76,8 @@ impl Code {
         Ok(encoded.recovery_iter().map(<[u8]>::to_vec).collect())
     }
 
-    /// What the member at `place` adds to the parity with the number `nth`: the shares of all members, added bit by bit
-    /// without carry, are that parity. So whoever keeps it needs no two members at a time. Both numbers lie in the code.
+    /// Returns the contribution of the member at `place` to the parity `nth`: the XOR of the contributions of all
+    /// members is that parity, so its holder never needs two members at a time. Both numbers must be within the code.
     pub fn share(&self, place: usize, nth: usize, piece: &[u8]) -> Result<Vec<u8>, CodeError> {
         if place >= self.members || nth >= self.parity {
             let (members, parity) = (place.saturating_add(1), nth.saturating_add(1));
@@ -97,8 +97,8 @@ impl Code {
         share.ok_or_else(|| CodeError::Code(format!("it gives no parity {nth}")))
     }
 
-    /// Puts the missing members back, if enough of the others and of the parity are there. Missing parity stays
-    /// missing.
+    /// Restores the missing members if enough other members and parities are present. Missing parities are not
+    /// restored.
     pub fn restore(&self, pieces: &mut [Option<Vec<u8>>], parity: &[Option<Vec<u8>>]) -> Result<(), CodeError> {
         let members = self.members;
         let lost: Vec<usize> = (0..pieces.len()).filter(|&nth| pieces[nth].is_none()).collect();
@@ -151,7 +151,7 @@ fn refused(problem: reed_solomon_simd::Error) -> CodeError {
     CodeError::Code(problem.to_string())
 }
 
-/// The one length of all pieces.
+/// Returns the common length of all pieces.
 fn even_length<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<usize, CodeError> {
     let mut length = 0;
     for (nth, piece) in pieces.enumerate() {
@@ -165,7 +165,7 @@ fn even_length<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<usize, Code
     Ok(length)
 }
 
-/// Adds a piece to a sum, bit by bit without carry.
+/// XORs a piece into a sum.
 pub(crate) fn add(sum: &mut [u8], piece: &[u8]) {
     let (words, rest) = sum.as_chunks_mut::<8>();
     let (from, from_rest) = piece.as_chunks::<8>();
@@ -199,7 +199,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
-        /// Any `parity` pieces lost, of members and parity alike, come back exactly; one more is an error that says so.
+        /// Any `parity` lost pieces, members or parities, are restored exactly; one more gives an error that names the
+        /// loss.
         #[test]
         fn any_parity_lost_comes_back_and_one_more_says_so(
             members in 1usize..20,

@@ -1,4 +1,4 @@
-//! What stands under common parity, in one small file beside it.
+//! Descriptor file of a parity group, stored beside the parity.
 //!
 //! ```text
 //! rankguard-parity 1\n         magic word and version
@@ -14,54 +14,53 @@ use super::code::Code;
 
 const FIRST_LINE: &str = "rankguard-parity 1\n";
 
-/// Longest descriptor that a reader accepts.
+/// Maximum size of a descriptor in bytes.
 pub const MAX_DESCRIPTOR_BYTES: usize = 256 << 20;
 
-/// Longest stripe that a reader accepts; each costs its length times the group in memory.
+/// Maximum stripe length in bytes; each takes its length times the group size in memory.
 const MAX_STRIPE_BYTES: u32 = 16 << 20;
 
-/// A group of shards under common parity.
+/// Group of shards under common parity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Descriptor {
-    /// The job.
     pub job: JobId,
-    /// Bytes of each member that one stripe takes.
+    /// Bytes of each member in one stripe.
     pub stripe_bytes: u32,
-    /// The shards, in the order of the code.
+    /// Shards, in the order of the code.
     pub members: Vec<ParityMember>,
-    /// The parity files, in the order of the code: the digests of their stripes, one after the other.
+    /// Concatenated stripe digests of each parity file, in the order of the code.
     pub parity: Vec<String>,
 }
 
-/// A shard under parity.
+/// Shard under parity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParityMember {
-    /// Which.
+    /// Checkpoint and rank that wrote the shard.
     pub file: Origin,
-    /// Length of its file.
+    /// Length of the file in bytes.
     pub bytes: u64,
-    /// Digest of its index, as the manifest names it: parity of other bytes than the committed ones is of no use.
+    /// Digest of its index, as in the manifest: parity over bytes other than the committed ones is useless.
     pub index: Digest,
-    /// Digests of its stripes, one after the other; the last is of what there is of it.
+    /// Concatenated stripe digests; the last covers only the bytes that exist.
     pub stripes: String,
 }
 
-/// Why bytes are no descriptor.
+/// Error of parsing a descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptorError {
-    /// Too long, or another kind of file or version.
+    /// The file is too long, or of another kind or version.
     #[error("is no parity descriptor that this program reads, or longer than {MAX_DESCRIPTOR_BYTES} bytes")]
     NotOne,
-    /// A bit has changed, or the end is missing.
+    /// The content differs from its digest, or the end is missing.
     #[error("is damaged or cut off")]
     Damaged,
-    /// Intact, but it contradicts itself.
+    /// The body is intact but inconsistent.
     #[error("has an intact body that makes no sense: {0}")]
     Body(String),
 }
 
 impl Descriptor {
-    /// Length of the parity files: that of the longest member, rounded up to what the code wants.
+    /// Returns the length of the parity files: the longest member, rounded up to an even number of bytes.
     pub fn parity_bytes(&self) -> u64 {
         self.members
             .iter()
@@ -71,23 +70,23 @@ impl Descriptor {
             .next_multiple_of(2)
     }
 
-    /// Number of stripes.
+    /// Returns the number of stripes.
     pub fn stripes(&self) -> u64 {
         self.parity_bytes().div_ceil(u64::from(self.stripe_bytes))
     }
 
-    /// Where a stripe lies in the parity files.
+    /// Returns the byte range of a stripe in the parity files.
     pub fn stripe(&self, nth: u64) -> std::ops::Range<u64> {
         let (from, length) = (nth * u64::from(self.stripe_bytes), u64::from(self.stripe_bytes));
         from..(from + length).min(self.parity_bytes())
     }
 
-    /// The code of the group.
+    /// Returns the code of the group.
     pub fn code(&self) -> Code {
         Code::new(self.members.len(), self.parity.len()).expect("a descriptor is checked when read or built")
     }
 
-    /// The content of its file.
+    /// Serialises the descriptor to the content of its file.
     pub fn to_bytes(&self) -> Vec<u8> {
         let body = serde_json::to_vec(self).expect("plain data with text keys always has a JSON form");
         let digest = digest(&body);
@@ -100,7 +99,7 @@ impl Descriptor {
         .concat()
     }
 
-    /// Reads its file.
+    /// Parses and checks the content of a descriptor file.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, DescriptorError> {
         let rest = bytes
             .strip_prefix(FIRST_LINE.as_bytes())
@@ -119,7 +118,7 @@ impl Descriptor {
         Ok(descriptor)
     }
 
-    /// Refuses a group that contradicts itself; whoever reads one relies on this.
+    /// Checks the descriptor for consistency, on which all readers rely.
     fn check(&self) -> Result<(), String> {
         check_job(&self.job).map_err(|problem| problem.to_string())?;
         Code::new(self.members.len(), self.parity.len()).map_err(|problem| problem.to_string())?;
@@ -150,7 +149,7 @@ impl Descriptor {
     }
 }
 
-/// The digest in a table; `None` past its end.
+/// Returns digest `nth` of a table; `None` past its end.
 pub(super) fn digest_at(table: &str, nth: u64) -> Option<ChunkDigest> {
     let from = usize::try_from(nth).ok()?.checked_mul(32)?;
     table.get(from..from + 32)?.parse().ok()

@@ -5,8 +5,8 @@
 //!                                       group-00000.group       the descriptor, written last
 //! ```
 //!
-//! `<root>` may lie in the store itself (`<store>/.parity`, which no store takes for a job): that guards against
-//! damage. Only another disk or machine guards against the loss of the first.
+//! `<root>` may be inside the store (`<store>/.parity`, which is not a valid job name): that protects against damage.
+//! Only another disk or machine protects against the loss of the store's disk.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions};
@@ -26,24 +26,23 @@ use super::descriptor::{Descriptor, MAX_DESCRIPTOR_BYTES};
 use super::group::{Group, Original, STRIPE_BYTES, encode};
 use crate::shard::files;
 
-/// What was put under parity.
+/// Result of protecting a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Protected {
-    /// The checkpoint.
     pub id: CheckpointId,
     /// Number of groups.
     pub groups: u32,
-    /// Parity files of each.
+    /// Number of parity files of each group.
     pub parity: u32,
-    /// Bytes of shards that now stand under parity.
+    /// Bytes of shards that are now under parity.
     pub shard_bytes: u64,
     /// Bytes of parity.
     pub parity_bytes: u64,
-    /// Groups that had their parity already.
+    /// Number of groups that already had their parity.
     pub already: u32,
 }
 
-/// A file that is read at places. Ends early for an image that lies partly past its end.
+/// File with positional reads; a read past its end fails.
 struct Open(File);
 
 impl ImageSource for Open {
@@ -52,9 +51,9 @@ impl ImageSource for Open {
     }
 }
 
-/// Puts the shards of a committed checkpoint under parity: groups of at most `group_size` ranks, `parity` files each.
-/// Ranks that follow each other, which are often on one node, go to different groups. Shards are compared with their
-/// digests first; parity of damage would protect damage. May be repeated.
+/// Computes parity for the shards of a committed checkpoint: groups of at most `group_size` ranks with `parity` files
+/// each. Consecutive ranks, which often share a node, go to different groups. Shards are compared with their digests
+/// first, because parity of damaged data would preserve the damage. May be repeated.
 pub fn protect(
     store: &Store,
     job: &JobId,
@@ -176,7 +175,7 @@ fn intact(index: &ShardIndex, file: &File) -> Result<(), ParityError> {
     Ok(())
 }
 
-/// Removes parity of checkpoints of which the store has no folder any more; gives how many.
+/// Removes the parity of checkpoints without a folder in the store; returns their number.
 pub fn prune(store: &Store, job: &JobId, root: &Path) -> Result<u64, ParityError> {
     let folder = root.join(job.as_str());
     let entries = match fs::read_dir(&folder) {
@@ -193,7 +192,7 @@ pub fn prune(store: &Store, job: &JobId, root: &Path) -> Result<u64, ParityError
             .and_then(|name| name.parse::<CheckpointId>().ok());
         let Some(id) = id else { continue };
         let checkpoint = store.dir(job, id)?;
-        // A store that cannot be read, or is not mounted, does not prove that anything is gone.
+        // A store that is unreadable or not mounted does not prove a removal.
         let is_gone = job_is_there && !checkpoint.try_exists().map_err(io_error("look at", &checkpoint))?;
         if is_gone {
             fs::remove_dir_all(&path).map_err(io_error("remove", &path))?;
@@ -203,7 +202,7 @@ pub fn prune(store: &Store, job: &JobId, root: &Path) -> Result<u64, ParityError
     Ok(removed)
 }
 
-/// Parity as a source of a restore: what the files of a checkpoint's shards no longer give.
+/// Parity as a source of a restore, for chunks that the shard files no longer provide.
 #[derive(Debug)]
 pub struct ParitySource {
     job: JobId,
@@ -212,8 +211,9 @@ pub struct ParitySource {
 }
 
 impl ParitySource {
-    /// Opens the parity of a checkpoint below `root`, and what is left of the shards in `store`. Groups whose
-    /// descriptor cannot be read, or is of other shards than the manifest names, are left out and named.
+    /// Opens the parity of a checkpoint below `root`, and the remaining shards in `store`. Returns an error for each
+    /// group that is left out because its descriptor is unreadable or describes shards other than those in the
+    /// manifest.
     pub fn open(store: &Store, checkpoint: &Checkpoint, root: &Path) -> Result<(Self, Vec<ParityError>), ParityError> {
         let (job, id) = (&checkpoint.manifest.job, checkpoint.id());
         let folder = root.join(job.as_str()).join(id.to_string());
@@ -309,7 +309,8 @@ fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Parity
     }
 }
 
-/// A file that gets its name when it is whole. Parity that nobody describes is replaced: it is of a run that died.
+/// File under a temporary name until it is complete. Existing parity without a descriptor is replaced: it comes from
+/// a run that was killed.
 struct Temp {
     file: BufWriter<File>,
     path: PathBuf,
@@ -319,7 +320,7 @@ struct Temp {
 impl Temp {
     fn start(target: PathBuf) -> Result<Self, ParityError> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
-        // Two runs over one store do not share a file: each has a random name.
+        // The random name keeps two runs over one store from sharing a file.
         let suffix = RandomState::new().build_hasher().finish();
         let path = target.with_file_name(format!(".tmp-{name}-{suffix:016x}"));
         let file = OpenOptions::new().create_new(true).write(true).open(&path);

@@ -1,4 +1,4 @@
-//! Encoding a group of files, and reading lost parts of it back.
+//! Encoding of a group of files, and restoring of their lost parts.
 
 use std::io;
 use std::sync::Mutex;
@@ -11,24 +11,24 @@ use super::ParityError;
 use super::code::Code;
 use super::descriptor::{Descriptor, ParityMember, digest_at};
 
-/// Bytes of each member that one stripe takes: long enough that the code works at the speed of memory, short enough
-/// that a chunk is restored from little.
+/// Bytes of each member in one stripe: long enough to code at memory speed, short enough to restore a chunk from
+/// few bytes.
 pub const STRIPE_BYTES: u32 = 256 << 10;
 
-/// A file that is to stand under parity.
+/// File to encode.
 pub struct Original<'a> {
-    /// Which shard.
+    /// Checkpoint and rank that wrote the shard.
     pub file: Origin,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
     /// Digest of its index.
     pub index: Digest,
-    /// Its content.
+    /// Content of the file.
     pub content: &'a (dyn ImageSource + Sync),
 }
 
-/// Computes the parity of a group, stripe by stripe; `put` gets the number of the parity file and its next bytes.
-/// Members may have any lengths: what a shorter one lacks counts as zeros.
+/// Computes the parity of a group, stripe by stripe; `put` receives the number of the parity file and its next
+/// bytes. Members may differ in length: shorter ones are padded with zeros.
 pub fn encode(
     job: &JobId,
     originals: &[Original<'_>],
@@ -71,7 +71,7 @@ pub fn encode(
     Ok(descriptor)
 }
 
-/// Fills `piece` with the range of a file and zeros behind its end; gives the number of bytes that are its own.
+/// Fills `piece` with a range of a file, padded with zeros; returns the number of bytes that come from the file.
 fn read_padded(
     content: &dyn ImageSource,
     bytes: u64,
@@ -87,15 +87,15 @@ fn read_padded(
     Ok(there)
 }
 
-/// The pieces of a stripe, restored, and its number.
+/// Number of a stripe and its restored pieces.
 type Stripe = (u64, Vec<Option<Vec<u8>>>);
 
-/// What is left of a group: any piece that cannot be read or has another digest counts as lost, stripe by stripe.
+/// Remainder of a group: a piece that is unreadable or has another digest counts as lost, stripe by stripe.
 pub struct Group<'a> {
     descriptor: Descriptor,
     members: Vec<Option<Box<dyn ImageSource + Send + Sync + 'a>>>,
     parity: Vec<Option<Box<dyn ImageSource + Send + Sync + 'a>>>,
-    /// The stripe that was restored last: neighbours are asked for next.
+    /// Cache of the last restored stripe; neighbouring chunks are usually requested next.
     last: Mutex<Option<Stripe>>,
 }
 
@@ -109,7 +109,8 @@ impl std::fmt::Debug for Group<'_> {
 }
 
 impl<'a> Group<'a> {
-    /// A group with the files that are left, in the order of the descriptor. Missing ones at the end count as lost.
+    /// Creates a group from the remaining files, in the order of the descriptor. Absent trailing entries count as
+    /// lost.
     pub fn new(
         descriptor: Descriptor,
         mut members: Vec<Option<Box<dyn ImageSource + Send + Sync + 'a>>>,
@@ -126,17 +127,17 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// What it is made of.
+    /// Returns the descriptor of the group.
     pub fn descriptor(&self) -> &Descriptor {
         &self.descriptor
     }
 
-    /// Its place in the group, when a shard is in it.
+    /// Returns the position of a shard in the group, if it is a member.
     pub fn place(&self, file: Origin) -> Option<usize> {
         self.descriptor.members.iter().position(|member| member.file == file)
     }
 
-    /// Bytes of a member, restored from the others, whatever its own file holds. The range must lie in the file.
+    /// Restores bytes of a member from the others, without use of its own file. The range must be within the file.
     pub fn read(&self, member: usize, at: u64, out: &mut [u8]) -> Result<(), ParityError> {
         let is = self
             .descriptor
@@ -161,7 +162,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// One piece of a stripe with the right digest.
+    /// Restores one piece of a stripe and checks its digest.
     fn restored(&self, nth: u64, member: usize) -> Result<Vec<u8>, ParityError> {
         let mut last = self.last.lock().expect("no holder of a stripe panics");
         if let Some((is, pieces)) = last.as_ref()
@@ -175,7 +176,7 @@ impl<'a> Group<'a> {
         let mut pieces = Vec::with_capacity(self.members.len());
         for (place, content) in self.members.iter().enumerate() {
             let bytes = self.descriptor.members[place].bytes;
-            // Past its end a member is zeros, which nobody can lose.
+            // A member is zero past its end, which cannot be lost.
             let there = bytes.min(range.end).saturating_sub(range.start);
             pieces.push(if there == 0 {
                 Some(vec![0; (range.end - range.start) as usize])

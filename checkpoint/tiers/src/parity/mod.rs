@@ -1,13 +1,12 @@
-//! Parity: a group of shards of different failure domains, and a few more files from which any of them comes back.
+//! Parity over groups of shards in different failure domains, from which lost members are restored.
 //!
-//! XOR for one parity, Reed-Solomon for more. Groups have any number of members of any lengths; what a shorter member
-//! lacks counts as zeros. Work goes stripe by stripe, so memory is bounded and a chunk is restored from the stripes
-//! that it lies in. The [`Descriptor`] vouches for every stripe of every member and of the parity, so a damaged piece
-//! is known as lost before it spoils what is restored from it: in each stripe any `parity` pieces may be lost *or
-//! damaged*.
+//! XOR for one parity, Reed-Solomon for more. Groups have any number of members of any lengths; shorter members are
+//! padded with zeros. Work proceeds stripe by stripe, so memory is bounded and a chunk is restored from its own
+//! stripes. The [`Descriptor`] holds the digest of every stripe of every member and parity, so a damaged piece is
+//! treated as lost before it is used: in each stripe any `parity` pieces may be lost *or damaged*.
 //!
-//! Absent: incremental parity of a delta, and parity spread over the members (who keeps it is
-//! [`crate::placement`]'s to say: nodes outside of the group).
+//! Absent: incremental parity of a delta, and parity distributed over the members ([`crate::placement`] assigns
+//! holders outside the group).
 
 mod code;
 mod descriptor;
@@ -25,7 +24,7 @@ pub use descriptor::{Descriptor, DescriptorError, MAX_DESCRIPTOR_BYTES, ParityMe
 pub use files::{ParitySource, Protected, protect, prune};
 pub use group::{Group, Original, STRIPE_BYTES, encode};
 
-/// What can go wrong with parity.
+/// Error of encoding, reading or restoring parity.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum ParityError {

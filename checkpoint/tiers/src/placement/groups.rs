@@ -1,4 +1,4 @@
-//! Nodes into groups of given sizes, spread over domains, with as few moves from the groups before as possible.
+//! Assignment of nodes to groups of given sizes, spread over domains, with few moves from the previous groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,10 @@ use rankguard_model::NodeId;
 
 use super::{Member, exposure};
 
-/// Groups as places in the list of members.
+/// Groups as indexes into the list of members.
 type Groups = Vec<Vec<usize>>;
 
-/// Puts `members` (in order, each once) into groups of exactly `sizes`, which sum to their number.
+/// Assigns `members` (sorted, unique) to groups of exactly `sizes`, which sum to their number.
 pub(super) fn regroup(members: &[Member], sizes: &[usize], before: &[Vec<NodeId>]) -> Groups {
     let places: BTreeMap<&NodeId, usize> = members
         .iter()
@@ -24,7 +24,7 @@ pub(super) fn regroup(members: &[Member], sizes: &[usize], before: &[Vec<NodeId>
             here.filter(|place| seen.insert(*place)).collect()
         })
         .collect();
-    // Large groups go where many fit; with more groups than there may be, the smallest are given up.
+    // Large groups go to large sizes; if there are too many groups, the smallest are dissolved.
     left.sort_by_key(|group: &Vec<usize>| std::cmp::Reverse(group.len()));
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by_key(|&group| std::cmp::Reverse(sizes[group]));
@@ -40,7 +40,7 @@ pub(super) fn regroup(members: &[Member], sizes: &[usize], before: &[Vec<NodeId>
     }
     let placed: BTreeSet<usize> = groups.iter().flatten().copied().collect();
     let mut newcomers: Vec<usize> = (0..members.len()).filter(|place| !placed.contains(place)).collect();
-    // Those of large domains first: they are the hardest to keep apart.
+    // Members of large domains first: they are the hardest to separate.
     let mut crowd: BTreeMap<&[String], usize> = BTreeMap::new();
     for member in members {
         *crowd.entry(&member.domains).or_default() += 1;
@@ -62,7 +62,7 @@ pub(super) fn regroup(members: &[Member], sizes: &[usize], before: &[Vec<NodeId>
     groups
 }
 
-/// What `place` would share with the members of `group`, leaving out the one at `but`.
+/// Returns the exposure of `place` to the members of `group`, without the one at `but`.
 fn exposed(members: &[Member], group: &[usize], place: usize, but: Option<usize>) -> u64 {
     let others = group.iter().enumerate().filter(|(at, _)| Some(*at) != but);
     others
@@ -70,8 +70,8 @@ fn exposed(members: &[Member], group: &[usize], place: usize, but: Option<usize>
         .sum()
 }
 
-/// Swaps members of different groups for as long as that keeps domains better apart. Each swap lowers the sum of all
-/// exposures, so this ends.
+/// Swaps members of different groups while that separates domains better. Each swap lowers the total exposure, so
+/// the loop ends.
 fn part(members: &[Member], groups: &mut Groups) {
     loop {
         let mut swapped = false;
@@ -89,7 +89,7 @@ fn part(members: &[Member], groups: &mut Groups) {
     }
 }
 
-/// Exchanges one exposed member with the best partner of another group, if there is one that lowers the sum.
+/// Exchanges one exposed member with the best partner of another group, if that lowers the total.
 fn swap(members: &[Member], groups: &mut Groups, group: usize, at: usize, now: u64) -> bool {
     let place = groups[group][at];
     let mut best: Option<(u64, usize, usize)> = None;

@@ -1,19 +1,21 @@
-//! Who keeps whose replica or parity, over failure domains.
+//! Placement of replicas and parity on nodes, over failure domains.
 //!
-//! Nodes that fail together are told apart by their *domains*: a path from the largest to the smallest thing that they
-//! share with others (`["row-2", "rack-7"]`). Two copies are the better placed the fewer steps of that path they share;
-//! they never share the node.
+//! The failure *domains* of a node are a path from the largest to the smallest unit that it shares with other nodes
+//! (`["row-2", "rack-7"]`). Two copies are placed better the fewer steps of that path they share; they never share the
+//! node.
 //!
-//! *Replicas* follow GEMINI (Wang et al., SOSP 2023): groups of `copies` nodes in which each keeps the images of all
-//! others, because groups survive more losses than rings do; where `copies` does not divide the number of nodes, the
-//! last group is larger and is a ring, in which each keeps the images of those before it. So any number of nodes will
-//! do, and everyone keeps exactly `copies - 1` images. *Parity* has groups of any size, and its holders are nodes
-//! outside of the group, so that a node that is lost costs no group more than one piece.
+//! *Replicas* follow GEMINI (Wang et al., SOSP 2023): groups of `copies` nodes in which each node holds the images of
+//! all others, because groups survive more losses than rings do. Where `copies` does not divide the number of nodes,
+//! the last group is larger and is a ring, in which each node holds the images of its predecessors. Any number of nodes
+//! works, and every node holds exactly `copies - 1` images.
 //!
-//! Invariants: pure and deterministic (a function of the members and the plan before); a change of membership moves
-//! what it must and little more, since groups are kept, filled up and evened out rather than made anew.
+//! *Parity* has groups of any size and holders outside the group, so that a lost node costs no group more than one
+//! piece.
 //!
-//! Absent: weights for nodes with less memory, and any notion of how far apart domains are.
+//! Invariants: pure and deterministic (a function of the members and the previous plan); a change of membership moves
+//! little more than it must, because groups are retained, filled up and levelled instead of rebuilt.
+//!
+//! Absent: weights for nodes with less memory, and distances between domains.
 
 mod groups;
 mod parity;
@@ -25,20 +27,19 @@ use serde::{Deserialize, Serialize};
 pub use parity::{ParityGroup, plan_parity};
 pub use replicas::{COPIES_MAX, Replicas, plan_replicas};
 
-/// Most steps of a domain path that count; what lies deeper is taken as one domain.
+/// Maximum number of path steps that count; deeper ones are treated as one domain.
 pub const LEVELS_MAX: usize = 3;
 
-/// A node and what it shares with others.
+/// Node with its failure domains.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Member {
-    /// The node.
     pub node: NodeId,
-    /// Its failure domains, largest first; empty when nothing is known of them.
+    /// Failure domains, largest first; empty if unknown.
     pub domains: Vec<String>,
 }
 
 impl Member {
-    /// A node in a path of domains.
+    /// Creates a member with a path of domains.
     pub fn new(node: &str, domains: &[&str]) -> Self {
         Self {
             node: NodeId::from(node),
@@ -47,14 +48,14 @@ impl Member {
     }
 }
 
-/// How many steps of their paths two nodes share, from the largest domain on: 0 is what one wants.
+/// Returns the number of path steps that two nodes share, from the largest domain on: 0 is best.
 pub fn shared(one: &Member, other: &Member) -> usize {
     let pairs = one.domains.iter().zip(&other.domains).take(LEVELS_MAX);
     pairs.take_while(|(one, other)| one == other).count()
 }
 
-/// What it costs to have two nodes answer for each other: sharing a small domain is worse than any number of pairs that
-/// share only a large one.
+/// Returns the cost of two nodes that protect each other: one pair in a small domain outweighs any number of pairs in a
+/// large one.
 fn exposure(one: &Member, other: &Member) -> u64 {
     match shared(one, other) {
         0 => 0,
@@ -62,7 +63,7 @@ fn exposure(one: &Member, other: &Member) -> u64 {
     }
 }
 
-/// Members by name, each once: the order that every plan starts from.
+/// Returns members sorted by name and unique, the start of every plan.
 fn in_order(members: &[Member]) -> Vec<Member> {
     let mut members = members.to_vec();
     members.sort();

@@ -1,4 +1,4 @@
-//! Parity of groups of images, on nodes outside of the group.
+//! Placement of parity on nodes outside the group of images.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +8,20 @@ use serde::{Deserialize, Serialize};
 use super::groups::regroup;
 use super::{Member, exposure, in_order};
 
-/// Nodes whose images stand under common parity, and who keeps that parity.
+/// Nodes with images under common parity, and the holders of that parity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParityGroup {
-    /// The nodes.
     pub members: Vec<NodeId>,
-    /// One node for each parity, by its number; none of them a member.
+    /// Holder of each parity, by its number; no holder is a member.
     pub holders: Vec<NodeId>,
 }
 
-/// Plans groups of at most `size` members and `parity` holders each, moving little from the groups `before`. Groups
-/// differ by at most one in size. There are at least two, since holders are nodes of other groups; with fewer than two
-/// nodes there is none, and a group whose outside has fewer than `parity` nodes has as many holders as that.
+/// Plans groups of at most `size` members with `parity` holders each, with few moves from the groups `before`. Group
+/// sizes differ by at most one. There are at least two groups, since holders belong to other groups; fewer than two
+/// nodes give no group. A group with fewer than `parity` nodes outside has that many holders.
 ///
-/// A group is spread over as many domains as there are, so a size of at most the number of domains less `parity` leaves
-/// some for the holders; with a larger one a domain that fails costs a group more than one piece.
+/// A group is spread over as many domains as there are. A size of at most the number of domains less `parity` leaves
+/// some for the holders; with a larger size, a failed domain costs a group more than one piece.
 pub fn plan_parity(members: &[Member], size: usize, parity: usize, before: &[ParityGroup]) -> Vec<ParityGroup> {
     let members = in_order(members);
     if members.len() < 2 || parity == 0 {

@@ -1,4 +1,4 @@
-//! Whole images on other nodes.
+//! Placement of whole images on other nodes.
 
 use rankguard_model::NodeId;
 use serde::{Deserialize, Serialize};
@@ -6,25 +6,25 @@ use serde::{Deserialize, Serialize};
 use super::groups::regroup;
 use super::{Member, exposure, in_order};
 
-/// Most copies of an image, the original included. Beyond four, parity is cheaper for the same safety.
+/// Maximum copies of an image, the original included. Beyond four, parity costs less for the same safety.
 pub const COPIES_MAX: usize = 4;
 
-/// Who keeps whose images.
+/// Assignment of replicas to nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replicas {
     /// Copies of each image, the original included.
     pub copies: usize,
-    /// The groups. One of `copies` nodes keeps everything of everyone; a longer one is a ring in this order.
+    /// Groups. In a group of `copies` nodes each holds the images of all others; a longer one is a ring in this order.
     pub groups: Vec<Vec<NodeId>>,
 }
 
 impl Replicas {
-    /// The nodes that keep the images of `node`, nearest in the ring first; none when it is no member.
+    /// Returns the nodes that hold the images of `node`, nearest in the ring first; empty if it is not a member.
     pub fn keepers(&self, node: &NodeId) -> Vec<NodeId> {
         self.around(node, |at, step, size| (at + step) % size)
     }
 
-    /// The nodes whose images `node` keeps.
+    /// Returns the nodes with images on `node`.
     pub fn kept_by(&self, node: &NodeId) -> Vec<NodeId> {
         self.around(node, |at, step, size| (at + size - step) % size)
     }
@@ -42,7 +42,7 @@ impl Replicas {
     }
 }
 
-/// Plans `copies` copies of each image (1 to [`COPIES_MAX`]; fewer when there are fewer nodes), moving little from the
+/// Plans `copies` copies of each image (1 to [`COPIES_MAX`], limited by the number of nodes), with few moves from the
 /// plan `before`.
 pub fn plan_replicas(members: &[Member], copies: usize, before: Option<&Replicas>) -> Replicas {
     let members = in_order(members);
@@ -66,8 +66,8 @@ pub fn plan_replicas(members: &[Member], copies: usize, before: Option<&Replicas
     Replicas { copies, groups }
 }
 
-/// The order around a ring in which each node's keepers share the fewest domains with it; the order it has stays when
-/// it is as good as any. Rings have fewer than twice [`COPIES_MAX`] nodes, so every order is looked at.
+/// Returns the ring order in which each node's holders share the fewest domains with it; the current order is retained
+/// on a tie. Rings have fewer than twice [`COPIES_MAX`] nodes, so every order is tried.
 fn ring(members: &[Member], nodes: &[usize], copies: usize) -> Vec<usize> {
     let cost = |order: &[usize]| -> u64 {
         let pairs = (0..order.len()).flat_map(|at| (1..copies).map(move |step| (at, (at + step) % order.len())));
@@ -87,7 +87,7 @@ fn ring(members: &[Member], nodes: &[usize], copies: usize) -> Vec<usize> {
     best
 }
 
-/// Every order of `list[from..]`, until `look` has seen enough and says no.
+/// Visits every order of `list[from..]` until `look` returns false.
 fn orders(list: &mut [usize], from: usize, look: &mut dyn FnMut(&[usize]) -> bool) -> bool {
     if from >= list.len() {
         return look(list);

@@ -1,4 +1,4 @@
-//! A small job and object stores to push it to: in memory, where requests are counted and fail as told, and in a folder.
+//! A small job and object stores to push it to: in memory, with counted and failing requests, and in a folder.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 

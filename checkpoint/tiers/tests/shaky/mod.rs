@@ -1,4 +1,4 @@
-//! An object store that fails, hangs and counts as it is told.
+//! Object store that fails, hangs and counts as configured.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
@@ -16,7 +16,7 @@ use object_store::{
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
 };
 
-/// What is counted and when it fails.
+/// Counters and failure settings.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Writes of any kind so far: objects, parts, ends of uploads.
@@ -25,17 +25,17 @@ pub struct Counts {
     pub reads: AtomicU64,
     /// Bytes read.
     pub read_bytes: AtomicU64,
-    /// Writes from this one on fail; 0 for none.
+    /// First write that fails; 0 for none.
     pub fail_from: AtomicU64,
-    /// Reads hang for ever when it is 1.
+    /// Reads hang if it is 1.
     pub hang: AtomicU64,
-    /// Reads that fail: all of them when it is 1.
+    /// All reads fail if it is 1.
     pub fail_reads: AtomicU64,
-    /// Reads that were asked for, whatever became of them.
+    /// Requested reads, successful or not.
     pub asked: AtomicU64,
-    /// Uploads in parts that were begun, and neither ended nor given up.
+    /// Multipart uploads that are neither completed nor aborted.
     pub open_uploads: AtomicU64,
-    /// What was removed, in order.
+    /// Removed objects, in order.
     pub removed: Mutex<Vec<String>>,
 }
 
@@ -50,7 +50,7 @@ impl Counts {
         Ok(())
     }
 
-    /// Fails from the `nth` write on, counted from now; 0 to be good again.
+    /// Fails from the `nth` write on, counted from now; 0 ends the failures.
     pub fn fail_from(&self, nth: u64) {
         self.writes.store(0, Ordering::SeqCst);
         self.fail_from.store(nth, Ordering::SeqCst);

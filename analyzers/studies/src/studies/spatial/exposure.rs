@@ -1,4 +1,4 @@
-//! How much stood where, failed or not: without it a place with many failures may only be a place with much to fail.
+//! Exposure of places: without it, a place with many failures may only be a place with many devices.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ use crate::studies::Options;
 #[derive(Debug, Default)]
 pub(super) struct Exposure {
     pub(super) cells: BTreeMap<(u32, u32), f64>,
-    /// Empty where only cells are known.
+    /// Empty if only cells are known.
     pub(super) parts: BTreeMap<(&'static str, u32), f64>,
-    /// What it is counted in, and who says so.
+    /// Unit and origin of the exposure.
     pub(super) what: String,
 }
 
-/// A year of 365.25 days, seconds.
+/// Year of 365.25 days in seconds.
 const YEAR_S: f64 = 365.25 * 86_400.0;
-/// More places than this are no machine.
+/// Maximum number of places; no machine has more.
 const MOST: f64 = 1e6;
 
 /// Failures by cell.
 pub(super) type Counts = BTreeMap<(u32, u32), u64>;
 
 impl Exposure {
-    /// Of a grid: stays as the data records them, else the nodes that its system states, else a population, which says
-    /// something of one grid only.
+    /// Determines the exposure of a grid: recorded stays, otherwise the node count of its system, otherwise the
+    /// population, which applies only if there is one grid.
     pub(super) fn of(
         data: &Dataset,
         options: &Options,
@@ -59,7 +59,7 @@ impl Exposure {
     }
 }
 
-/// Years that devices spent at each place, where the data has their stays.
+/// Returns the device-years at each place, if the data records stays.
 fn stays(data: &Dataset, grid: &str) -> Option<Exposure> {
     let places = data.labels(Table::Outages, "x_location").ok()?;
     let seconds = data.f64s(Table::Outages, "x_duration_s").ok()?;
@@ -84,7 +84,7 @@ fn stays(data: &Dataset, grid: &str) -> Option<Exposure> {
     (!found.cells.is_empty()).then_some(found)
 }
 
-/// How many nodes the inventory states for the system that a grid's name begins with.
+/// Returns the node count in the inventory of the system that a grid's name starts with.
 fn stated(data: &Dataset, grid: &str) -> Option<f64> {
     let systems = data.strings(Table::Nodes, "system").ok()?;
     let nodes = data.f64s(Table::Nodes, "x_nodes").ok()?;
@@ -93,7 +93,7 @@ fn stated(data: &Dataset, grid: &str) -> Option<f64> {
     rows.find(|(name, _)| name.as_deref() == Some(system))?.1
 }
 
-/// So many places, all alike: in one row, or a whole rectangle.
+/// Returns a uniform exposure of `count` places: in one row, or in a whole rectangle.
 fn filled(count: f64, what: String, failed: &Counts) -> Result<Exposure, StudyError> {
     let refused = |why: &str| {
         StudyError::missing(
@@ -121,7 +121,8 @@ fn filled(count: f64, what: String, failed: &Counts) -> Result<Exposure, StudyEr
     })
 }
 
-/// Numbers of so many places: from 0, from 1, or from a multiple of their count, wherever most failures are among them.
+/// Returns the numbers of `count` places, starting at 0, 1 or a multiple of their count, the range with the most
+/// failures.
 fn numbered(count: u32, failed: &Counts) -> std::ops::Range<u32> {
     let least = failed.keys().map(|cell| cell.0).min().unwrap_or(0);
     let held = |first: u32| -> u64 { failed.range((first, 0)..(first + count, 0)).map(|(_, n)| n).sum() };

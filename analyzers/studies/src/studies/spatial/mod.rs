@@ -1,4 +1,4 @@
-//! Where failures lie: a map of their rate, whether they lie anywhere, and whether neighbours are alike.
+//! Spatial distribution of failures: a map of their rate, a test for uniformity, and similarity of neighbours.
 
 mod exposure;
 mod place;
@@ -23,11 +23,11 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-/// Grids with fewer failures are counted, and neither tested nor drawn.
+/// Minimum failures of a grid to be tested and drawn; smaller grids are only counted.
 const FEWEST: u64 = 30;
-/// Grids that are listed.
+/// Maximum number of listed grids.
 const LISTED: usize = 30;
-/// Grids that are drawn.
+/// Maximum number of drawn grids.
 const DRAWN: usize = 6;
 
 /// Failures of one grid by cell, and by each position within it.
@@ -39,7 +39,7 @@ struct Grid {
 }
 
 impl Grid {
-    /// So many failures at one place.
+    /// Adds failures at one place.
     fn see(&mut self, cell: (u32, u32), parts: Vec<(&'static str, u32)>, failures: u64) {
         *self.cells.entry(cell).or_default() += failures;
         for part in parts {
@@ -117,7 +117,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
                 continue;
             }
         };
-        // What failed where nothing is known to stand is left out of the tests, and said so.
+        // Failures at places without known exposure are left out of the tests and reported.
         let strays: u64 = grid
             .cells
             .iter()
@@ -197,7 +197,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     Ok(outcome)
 }
 
-/// A grid of plain numbers has no name.
+/// Returns the display name of a grid; a grid of plain numbers has none of its own.
 fn called(grid: &str) -> &str {
     match grid.trim_end_matches(['/', '-', '_', '.']) {
         "" => "nodes",
@@ -205,7 +205,7 @@ fn called(grid: &str) -> &str {
     }
 }
 
-/// Moran's I of rates over cells that share an edge.
+/// Computes Moran's I of rates over cells that share an edge.
 fn alike(cells: &[((u32, u32), u64, f64)]) -> Option<rankguard_statistics::spatial::Moran> {
     let at: BTreeMap<(u32, u32), usize> = cells.iter().enumerate().map(|(at, cell)| (cell.0, at)).collect();
     let mut pairs = Vec::new();
@@ -221,7 +221,7 @@ fn alike(cells: &[((u32, u32), u64, f64)]) -> Option<rankguard_statistics::spati
     moran(&rates, &pairs)
 }
 
-/// Failures by each position that names tell beside the number itself: the cage of a cabinet, the slot of a cage.
+/// Lists failures by each position encoded in names: the cage of a cabinet, the slot of a cage.
 fn positions(name: &str, grid: &Grid, exposure: &Exposure, table: &mut Table) {
     let exposed: f64 = exposure.parts.values().sum::<f64>();
     if exposed <= 0.0 {

@@ -1,34 +1,34 @@
-//! Where a name says that something stands.
+//! Positions encoded in node names.
 
-/// A place on a grid of places that can be compared.
+/// Place on a grid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The grid: places of different grids have no distance.
+    /// Name of the grid: places on different grids have no distance.
     pub(super) grid: String,
     /// Column and row of the cell: a cabinet, or a node's number in the only row.
     pub(super) cell: (u32, u32),
-    /// Positions by name, the cell's among them.
+    /// Named positions, those of the cell included.
     pub(super) parts: Vec<(&'static str, u32)>,
 }
 
-/// Larger numbers are no positions.
+/// Larger numbers are not positions.
 const MOST: u32 = 1_000_000;
 
 impl Place {
-    /// What a name says: a Cray's `c11-2c1s4n1`, a Blue Gene's `R23-M0-N4`, or any name that ends in a number.
+    /// Parses a Cray's `c11-2c1s4n1`, a Blue Gene's `R23-M0-N4`, or any name that ends in a number.
     pub(super) fn of(name: &str) -> Option<Self> {
         cray(name).or_else(|| blue_gene(name)).or_else(|| numbered(name))
     }
 }
 
-/// A number at the front of a text, and what is behind it.
+/// Parses the leading number of a text; returns it with the rest.
 fn front(text: &str) -> Option<(u32, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number = text[..end].parse().ok().filter(|number| *number < MOST)?;
     Some((number, &text[end..]))
 }
 
-/// Column, row, cage, slot and node of a Cray's cabinet.
+/// Parses column, row, cage, slot and node of a Cray name.
 fn cray(name: &str) -> Option<Place> {
     let mut rest = name;
     let mut parts = Vec::new();
@@ -50,7 +50,7 @@ fn cray(name: &str) -> Option<Place> {
     })
 }
 
-/// Row and column of a Blue Gene's rack, in one hexadecimal digit each, and its midplane.
+/// Parses row and column of a Blue Gene rack, one hexadecimal digit each, and the midplane.
 fn blue_gene(name: &str) -> Option<Place> {
     let mut digits = name.strip_prefix('R')?.chars();
     let row = digits.next()?.to_digit(16)?;
@@ -63,7 +63,7 @@ fn blue_gene(name: &str) -> Option<Place> {
     })
 }
 
-/// The number at the end of a name; what stands before it names the grid.
+/// Parses the number at the end of a name; the part before it names the grid.
 fn numbered(name: &str) -> Option<Place> {
     let start = name
         .rfind(|c: char| !c.is_ascii_digit())

@@ -1,4 +1,4 @@
-//! Lost images out of sums that are whole, damaged, of another step, or too few.
+//! Lost images are rebuilt from sums that are whole, damaged, of another step, or too few.
 
 use rankguard_checkpoint::format::{Dtype, TensorBox};
 use rankguard_model::Step;
@@ -32,7 +32,7 @@ fn lane(ranks: &[u32], parities: u32) -> Lane {
     }
 }
 
-/// Whoever keeps the parity with this number over these images.
+/// Holder of the parity with this number over these images.
 fn kept(lane: &Lane, nth: u32, images: &[&(ShardIndex, Vec<u8>)]) -> Arc<Sums> {
     let sums = Sums::new(Arc::new(Shelf::new(1 << 20)));
     for (index, image) in images {
@@ -47,7 +47,7 @@ fn kept(lane: &Lane, nth: u32, images: &[&(ShardIndex, Vec<u8>)]) -> Arc<Sums> {
     Arc::new(sums)
 }
 
-/// Images that are left.
+/// Surviving images.
 struct Left(Vec<(ShardIndex, Vec<u8>)>);
 
 impl ChunkSource for Left {
@@ -115,7 +115,7 @@ fn rg_2_a_damaged_sum_is_left_out_for_another_and_never_believed() {
             .expect_err("three are lost")
             .contains("and 2 parities are there")
     );
-    // The first that is asked for has gone bad; the other is enough for one image and not for two.
+    // The first holder's parity is damaged; the other suffices for one lost image and not for two.
     holders[0].damage();
     assert_eq!(lost(&[0, 1], 2).as_ref(), Ok(&all[2].1));
     assert!(
@@ -136,7 +136,7 @@ fn rg_2_a_sum_of_another_step_or_of_other_images_is_none() {
     let torn = kept(&lane, 0, &[&all[0], &all[1]]);
     let none = rebuilt(&runtime, &all, &[0, 1], &[stale, torn], 2);
     assert!(none.is_err(), "{none:?}");
-    // The same step of the same generation, but a rank has sealed something else: its root is not the committed one.
+    // Same step and generation, but one rank has sealed other bytes: its root is not the committed one.
     let mut other = image(2, 9);
     other.0.step = Step(8);
     let foreign = kept(&lane, 0, &[&all[0], &all[1], &other]);

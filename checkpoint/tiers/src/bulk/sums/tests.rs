@@ -1,4 +1,4 @@
-//! Sums of images that come one after the other.
+//! Sums of images that arrive one after the other.
 
 use rankguard_checkpoint::format::{Dtype, TensorBox};
 use rankguard_model::{Generation, Step};
@@ -38,7 +38,7 @@ fn share(index: &ShardIndex, nth: u32) -> Name {
     }
 }
 
-/// The chunks of an image without what lies between them.
+/// The chunks of an image without the gaps between them.
 fn piece(index: &ShardIndex, image: &[u8]) -> Vec<u8> {
     let chunking = index.chunking();
     let chunks = chunking
