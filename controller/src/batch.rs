@@ -41,7 +41,10 @@ pub(crate) struct Entry {
 pub(crate) enum After {
     Nothing,
     /// First message of a session, sent before the orders that follow from the event.
-    Welcome { node: NodeId, session: SessionId },
+    Welcome {
+        node: NodeId,
+        session: SessionId,
+    },
     /// Reply to an operator.
     Reply(Reply),
 }

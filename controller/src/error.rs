@@ -48,16 +48,10 @@ pub enum ControllerError {
         "port in use: {address}; another controller may be running there: stop it, listen on another port, or listen on \
          port 0 to take any free one"
     )]
-    PortInUse {
-        address: SocketAddr,
-        source: io::Error,
-    },
+    PortInUse { address: SocketAddr, source: io::Error },
     /// The address cannot be used for another reason.
     #[error("cannot listen on {address}")]
-    Listen {
-        address: SocketAddr,
-        source: io::Error,
-    },
+    Listen { address: SocketAddr, source: io::Error },
     /// The catalogue files cannot be used.
     #[error(
         "the catalogue files cannot be used (controller.catalogue names them; `rankguard taxonomy ls --catalogue FILE` \
@@ -79,15 +73,10 @@ pub enum ControllerError {
     #[error(
         "{} is shared by several users; give the controller a directory of its own (controller.state_dir)", path.display()
     )]
-    SharedDir {
-        path: PathBuf,
-    },
+    SharedDir { path: PathBuf },
     /// The metrics endpoint cannot be served.
     #[error("cannot serve health and numbers on {address} (controller.metrics_listen)")]
-    Metrics {
-        address: String,
-        source: io::Error,
-    },
+    Metrics { address: String, source: io::Error },
     /// A replay-only controller ends when its journal cannot be written.
     #[error("{problem}")]
     Degraded {
@@ -120,8 +109,5 @@ pub enum ControllerError {
     },
     /// A task of the controller panicked: a bug.
     #[error("a task of the controller ended unexpectedly ({task}): {problem}")]
-    Task {
-        task: &'static str,
-        problem: String,
-    },
+    Task { task: &'static str, problem: String },
 }

@@ -15,15 +15,10 @@ pub enum Error {
     },
     /// No file below the path belongs to a known source.
     #[error("{path} holds nothing that is known here")]
-    Unknown {
-        path: PathBuf,
-    },
+    Unknown { path: PathBuf },
     /// The folder contains data sets of several sources, each in a separate folder.
     #[error("{path} is a folder of data sets: {sources}")]
-    Several {
-        path: PathBuf,
-        sources: String,
-    },
+    Several { path: PathBuf, sources: String },
     /// The data set has no such table.
     #[error("{source_name} has no table {table}")]
     NoTable {
@@ -48,8 +43,5 @@ pub enum Error {
     },
     /// A table cannot be written.
     #[error("cannot write {path}: {what}")]
-    Write {
-        path: PathBuf,
-        what: String,
-    },
+    Write { path: PathBuf, what: String },
 }

@@ -57,6 +57,11 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
+/// Makes the provider of this crate the default of the process; a provider that is already installed is kept.
+pub fn install_crypto_provider() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 /// Returns random bytes for a secret; `None` if the system provides none.
 pub fn secret<const N: usize>() -> Option<[u8; N]> {
     let mut bytes = [0; N];

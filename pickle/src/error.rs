@@ -30,10 +30,7 @@ impl Default for Limits {
 pub enum Error {
     /// The pickle exceeds the byte limit.
     #[error("the pickle has {bytes} bytes, more than the limit of {limit}")]
-    TooLarge {
-        bytes: usize,
-        limit: usize,
-    },
+    TooLarge { bytes: usize, limit: usize },
     /// The pickle asks to run or import a name, or for values that it does not contain. Nothing was executed.
     #[error("opcode {opcode} at byte {offset} refused{}: only plain values are read", asks_for(.asks))]
     Refused {
@@ -44,10 +41,7 @@ pub enum Error {
     },
     /// The byte is not an opcode.
     #[error("byte {offset} (0x{byte:02x}) is no pickle opcode")]
-    UnknownOpcode {
-        byte: u8,
-        offset: usize,
-    },
+    UnknownOpcode { byte: u8, offset: usize },
     /// The opcode is invalid at its place or has an invalid argument.
     #[error("opcode {opcode} at byte {offset}: {what}")]
     Malformed {
@@ -57,9 +51,7 @@ pub enum Error {
     },
     /// The pickle ends before any value is complete enough to use.
     #[error("the pickle ends at byte {offset}, before its first value is complete")]
-    Truncated {
-        offset: usize,
-    },
+    Truncated { offset: usize },
     /// The pickle exceeds another limit.
     #[error("more than {limit} {what} at byte {offset}")]
     Limit {

@@ -19,13 +19,9 @@ pub enum Left {
 #[serde(rename_all = "kebab-case", tag = "what", deny_unknown_fields)]
 pub enum Fault {
     /// A GPU falls off the bus: XID 79, a burst of XID 45, the node's ranks abort.
-    GpuLost {
-        node: String,
-    },
+    GpuLost { node: String },
     /// A node stops: its agent falls silent; its ranks and its arenas are lost.
-    NodeLost {
-        node: String,
-    },
+    NodeLost { node: String },
     /// A node stops like `NodeLost`, at the time at which its ranks have sealed a step and its agent has not reported
     /// it.
     NodeLostUntold {
@@ -35,17 +31,11 @@ pub enum Fault {
         left: Left,
     },
     /// A lost node comes back, without ranks and images.
-    NodeBack {
-        node: String,
-    },
+    NodeBack { node: String },
     /// The kernel's OOM killer kills one rank.
-    HostOom {
-        rank: u32,
-    },
+    HostOom { rank: u32 },
     /// A rank is killed without any log line.
-    RankKilled {
-        rank: u32,
-    },
+    RankKilled { rank: u32 },
     /// From now on, a rank raises the same exception whenever it reaches a step.
     UserBug {
         rank: u32,
@@ -53,9 +43,7 @@ pub enum Fault {
         step: u64,
     },
     /// A GPU reports a growing rate of corrected memory errors; nothing fails yet.
-    EccGrows {
-        node: String,
-    },
+    EccGrows { node: String },
     /// From a step on, a node computes wrong values without any error message.
     NodeCorrupt {
         node: String,
@@ -69,9 +57,7 @@ pub enum Fault {
         delay_ms: u64,
     },
     /// An operator cordons a node.
-    Cordoned {
-        node: String,
-    },
+    Cordoned { node: String },
     /// The controller is killed and restarts from its journal.
     ControllerRestart,
 }

@@ -41,9 +41,7 @@ const CACHE_BYTES: usize = 1 << 20;
 pub enum SpoolError {
     /// Another agent has the spool open.
     #[error("lock {path}: another agent uses this state directory")]
-    InUse {
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
     /// The database returned an error.
     #[error("use the database")]
     Database(#[source] Box<redb::Error>),

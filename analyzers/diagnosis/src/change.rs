@@ -16,9 +16,7 @@ pub enum Change {
         first_at: Timestamp,
     },
     /// The evidence joined an open draft.
-    Joined {
-        draft: DraftId,
-    },
+    Joined { draft: DraftId },
     /// The evidence belongs to a concluded failure and does not change its verdict.
     Late {
         draft: DraftId,

@@ -10,14 +10,9 @@ use serde::{Deserialize, Serialize};
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Scope {
     /// Failure of one generation of a job.
-    Job {
-        job: JobId,
-        generation: Generation,
-    },
+    Job { job: JobId, generation: Generation },
     /// Failure of a node on which no job runs.
-    Node {
-        node: NodeId,
-    },
+    Node { node: NodeId },
 }
 
 impl Scope {

@@ -36,10 +36,7 @@ pub enum What {
     /// A signature matched the line or sample.
     Mark(Mark),
     /// A rank's process failed.
-    Exit {
-        pid: u32,
-        exit: Exit,
-    },
+    Exit { pid: u32, exit: Exit },
     /// A node stopped reporting.
     Silent,
     /// A job makes no progress although its ranks are alive.

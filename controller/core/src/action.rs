@@ -25,11 +25,7 @@ pub struct ChunkName {
 pub enum Action {
     /// Sends an order to a node's agent. The order is dropped if the node has no session; the decision core sends it
     /// again when the node joins.
-    SendOrder {
-        node: NodeId,
-        id: OrderId,
-        order: Order,
-    },
+    SendOrder { node: NodeId, id: OrderId, order: Order },
     /// Writes a manifest, then removes checkpoints that retention does not keep. Answered with `ManifestCommitted`
     /// (also if the same manifest already exists) or `ManifestRefused`.
     CommitManifest {
@@ -62,12 +58,7 @@ pub enum Action {
         chunk: Option<ChunkName>,
     },
     /// Sets a timer at a time of the controller's clock; a time in the past fires at once.
-    SetTimer {
-        timer: Timer,
-        at: Timestamp,
-    },
+    SetTimer { timer: Timer, at: Timestamp },
     /// Notifies operators through the log.
-    Announce {
-        text: String,
-    },
+    Announce { text: String },
 }

@@ -48,18 +48,14 @@ pub enum Event {
         last_heard: Timestamp,
     },
     /// The session of an agent ended and no other has begun: the process, the node or the network may have failed.
-    SessionEnded {
-        node: NodeId,
-    },
+    SessionEnded { node: NodeId },
     /// Verdicts use other catalogue files from now on, in addition to the built-in ones.
     CatalogueGiven {
         /// All additional files.
         files: Vec<CatalogueFile>,
     },
     /// A node reported evidence; each sequence number arrives here once.
-    EvidenceArrived {
-        evidence: Evidence,
-    },
+    EvidenceArrived { evidence: Evidence },
     /// A user submitted a job.
     JobSubmitted {
         spec: JobSpec,
@@ -68,9 +64,7 @@ pub enum Event {
         claim: Option<Box<StoreClaim>>,
     },
     /// A user cancelled a job.
-    JobCancelled {
-        job: JobId,
-    },
+    JobCancelled { job: JobId },
     /// The manifest is on disk: the checkpoint exists (RG-1).
     ManifestCommitted {
         job: JobId,
@@ -112,23 +106,13 @@ pub enum Event {
         finding: CheckFinding,
     },
     /// A timer of [`crate::Action::SetTimer`] is due.
-    TimerFired {
-        timer: Timer,
-    },
+    TimerFired { timer: Timer },
     /// An operator cordoned a node.
-    NodeCordoned {
-        node: NodeId,
-        reason: String,
-    },
+    NodeCordoned { node: NodeId, reason: String },
     /// An operator drained a node: it takes no more work, and its job moves after its next checkpoint.
-    NodeDrained {
-        node: NodeId,
-        reason: String,
-    },
+    NodeDrained { node: NodeId, reason: String },
     /// An operator removed the record of a node that is gone for good.
-    NodeForgotten {
-        node: NodeId,
-    },
+    NodeForgotten { node: NodeId },
     /// An operator added a note to a case.
     CaseNoted {
         case: CaseId,
@@ -136,9 +120,7 @@ pub enum Event {
         note: CaseNote,
     },
     /// An operator lifted the cordon of a node.
-    NodeUncordoned {
-        node: NodeId,
-    },
+    NodeUncordoned { node: NodeId },
     /// A journal that began under older decision rules adopts newer ones from here on.
     RulesAdopted {
         /// Rules version, see [`crate::Policy::rules`].
@@ -158,9 +140,7 @@ pub enum CheckFinding {
         what: String,
     },
     /// The place could not be read, which proves nothing.
-    Unavailable {
-        reason: String,
-    },
+    Unavailable { reason: String },
 }
 
 /// Purpose of a timer. A timer that is set again replaces the earlier one.
@@ -176,9 +156,7 @@ pub enum Timer {
         generation: Generation,
     },
     /// A pending job has waited long enough for its full size and may start smaller.
-    Gather {
-        job: JobId,
-    },
+    Gather { job: JobId },
     /// A check is due for a job of which ranks are silent.
     Hang {
         job: JobId,
@@ -186,13 +164,9 @@ pub enum Timer {
         generation: Generation,
     },
     /// A job may grow onto nodes that came back.
-    Grow {
-        job: JobId,
-    },
+    Grow { job: JobId },
     /// A node's fence confirmation is due.
-    Fence {
-        node: NodeId,
-    },
+    Fence { node: NodeId },
     /// Nodes that have been lost for long may be removed.
     Forget,
 }

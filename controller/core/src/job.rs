@@ -47,10 +47,7 @@ pub enum Phase {
     },
     /// `Adopting => (Launching | Fencing of a later generation | Stopped)`: complete checkpoints of the last generation
     /// are committed.
-    Adopting {
-        port: u16,
-        stage: Adoption,
-    },
+    Adopting { port: u16, stage: Adoption },
     /// `Launching => (Starting | Fencing | Stopped)`: ranks are being started.
     Launching {
         /// Ranks that have not started.

@@ -60,16 +60,10 @@ pub enum OtlpError {
         endpoint: String,
     },
     #[error("{path}: cannot be read: {source}")]
-    Unread {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Unread { path: PathBuf, source: io::Error },
     /// A certificate file holds no authorities.
     #[error("{path}: {why} (want certificates in PEM)")]
-    Ca {
-        path: PathBuf,
-        why: String,
-    },
+    Ca { path: PathBuf, why: String },
     /// A line of a headers file is not valid. Its text is not repeated: it may be a secret.
     #[error("{path}:{line}: this is no header (write name: value)")]
     Header {

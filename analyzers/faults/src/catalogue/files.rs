@@ -24,10 +24,7 @@ pub struct CatalogueFile {
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogueFilesError {
     #[error("{path}: cannot be read: {source}")]
-    Unread {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Unread { path: PathBuf, source: io::Error },
     /// The files contain mistakes; one line for each, with file, line and key.
     #[error(transparent)]
     Wrong(#[from] CatalogueError),

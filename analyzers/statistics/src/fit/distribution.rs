@@ -10,14 +10,9 @@ use crate::special::{gamma_p, ln_gamma};
 #[serde(tag = "family", rename_all = "kebab-case")]
 pub enum Distribution {
     /// Constant hazard `1/mean`.
-    Exponential {
-        mean: f64,
-    },
+    Exponential { mean: f64 },
     /// Hazard falls with age if the shape is below 1.
-    Weibull {
-        shape: f64,
-        scale: f64,
-    },
+    Weibull { shape: f64, scale: f64 },
     /// Logarithms are normal.
     Lognormal {
         /// Mean of the logarithms.
@@ -26,10 +21,7 @@ pub enum Distribution {
         sigma: f64,
     },
     /// Sum of `shape` exponential stages, for integer shapes.
-    Gamma {
-        shape: f64,
-        scale: f64,
-    },
+    Gamma { shape: f64, scale: f64 },
 }
 
 impl Distribution {

@@ -31,6 +31,8 @@ struct FailFastClient {
 
 impl HttpConnector for FailFastConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        // The HTTP client panics without a crypto provider of the process.
+        rankguard_identity::install_crypto_provider();
         Ok(HttpClient::new(FailFastClient {
             inner: ReqwestConnector::default().connect(options)?,
             has_answered: AtomicBool::new(false),
